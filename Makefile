@@ -1,0 +1,37 @@
+# `make demo` and `make test` do everything on a fresh machine with Python 3.10+ and make.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+# Two test processes with one compute thread each: fastest on a small machine, and no oversubscription.
+JOBS   ?= 2
+
+.PHONY: demo test lint slow bench clean
+.DEFAULT_GOAL := test
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $(STAMP)
+
+demo: $(STAMP)  ## the main job on embedded synthetic data, within a minute
+	$(BIN)/ranp demo
+
+test: $(STAMP) lint  ## linters and the default tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+slow: $(STAMP)  ## the tests that take minutes
+	$(BIN)/python -m pytest -m slow
+
+bench: $(STAMP)  ## speed and memory, as ratios measured side by side
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

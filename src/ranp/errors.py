@@ -1,0 +1,45 @@
+"""Errors that a user can act on. Each carries the exit code the command line ends with."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class RanpError(Exception):
+    """Base of all errors raised on purpose: one line that names the thing, the reason, the way out."""
+
+    exit_code = 1
+
+
+class UsageError(RanpError):
+    """A wrong argument, configuration key or batch structure."""
+
+    exit_code = 2
+
+
+class InfeasibleError(RanpError):
+    """The target (sparsity, budget) cannot be reached."""
+
+    exit_code = 3
+
+
+class IntegrityError(RanpError):
+    """Data or a file is damaged, or two things that must agree do not."""
+
+    exit_code = 4
+
+
+class TraceError(RanpError):
+    """The model cannot be traced: an operation without a rule, or a forward that raises."""
+
+    exit_code = 5
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Returns " Did you mean 'x'?" for the closest known name, otherwise the list of known names."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=1)
+    if close:
+        return f" Did you mean '{close[0]}'?"
+    return f" Known: {', '.join(known)}." if known else ""

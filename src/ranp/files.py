@@ -1,0 +1,140 @@
+"""Files that are never torn: written beside the target, synced, then renamed over it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ranp.errors import IntegrityError, UsageError
+
+_TEMPORARY = ".ranp-tmp-"
+
+
+def ensure_directory(path: str | Path) -> Path:
+    """Makes a directory that can be written to, or says at once why that is not possible.
+
+    Also removes temporary files that an earlier process left behind when it was killed.
+    """
+    directory = Path(path)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError, PermissionError) as error:
+        raise UsageError(
+            f"cannot use '{directory}' as an output directory: {error.strerror or error}; "
+            "choose another one"
+        ) from error
+    if not os.access(directory, os.W_OK):
+        raise UsageError(f"output directory '{directory}' is not writable; choose another one")
+    for stale in directory.glob(f"{_TEMPORARY}*"):
+        if not _process_runs(stale.name):
+            stale.unlink(missing_ok=True)
+    return directory
+
+
+def _process_runs(temporary_name: str) -> bool:
+    """Whether the process whose number stands in a temporary file's name is still alive."""
+    pid = temporary_name.removeprefix(_TEMPORARY).split("-", 1)[0]
+    return pid.isdigit() and int(pid) != os.getpid() and Path(f"/proc/{pid}").exists()
+
+
+@contextlib.contextmanager
+def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
+    """Opens a file whose content appears under `path` at once and whole, or not at all."""
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(
+            prefix=f"{_TEMPORARY}{os.getpid()}-", dir=path.parent
+        )
+    except (FileExistsError, NotADirectoryError, PermissionError) as error:
+        raise UsageError(
+            f"cannot write '{path}': {error.strerror or error}; choose another place"
+        ) from error
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).replace(path)
+        _sync_directory(path.parent)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current
+
+
+def _sync_directory(directory: Path) -> None:
+    with contextlib.suppress(OSError):  # not every file system can sync a directory
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Writes a text file atomically."""
+    with atomic_write(path) as file:
+        file.write(text.encode())
+
+
+def canonical_json(value: Any) -> str:
+    """One text per value: sorted keys, no spaces. What hashes are taken of."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def sha256(data: bytes | str) -> str:
+    """The SHA-256 of bytes, or of a text's UTF-8, in hexadecimal."""
+    return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
+
+
+def write_sealed_json(path: str | Path, content: Mapping[str, Any]) -> None:
+    """Writes a JSON object together with the SHA-256 of its content."""
+    sealed = {**content, "sha256": sha256(canonical_json(content))}
+    write_text(path, json.dumps(sealed, indent=1, allow_nan=False) + "\n")
+
+
+def read_sealed_json(path: str | Path, what: str) -> dict[str, Any]:
+    """Reads what `write_sealed_json` wrote; refuses anything that was changed since.
+
+    Args:
+        path: The file.
+        what: What the file should be, for the error message ("plan", "checkpoint").
+    """
+    path = Path(path)
+    try:
+        content = json.loads(path.read_bytes().decode())
+    except FileNotFoundError as error:
+        raise UsageError(f"{what} '{path}' does not exist") from error
+    except IsADirectoryError as error:
+        raise UsageError(f"{what} '{path}' is a directory; name the file in it") from error
+    except (ValueError, RecursionError) as error:
+        raise IntegrityError(
+            f"{what} '{path}' is not valid JSON ({error}); restore it or make it again"
+        ) from error
+    seal = content.pop("sha256", None) if isinstance(content, dict) else None
+    if seal is None:
+        raise IntegrityError(f"'{path}' is not a {what} written by ranp: it carries no SHA-256")
+    try:
+        actual = sha256(canonical_json(content))
+    except ValueError as error:
+        raise IntegrityError(f"{what} '{path}' holds a value that is not JSON ({error})") from error
+    if seal != actual:
+        raise IntegrityError(
+            f"{what} '{path}' was changed after it was written (its SHA-256 differs); "
+            "restore it or make it again"
+        )
+    assert isinstance(content, dict)
+    return content
