@@ -1,0 +1,72 @@
+"""Samples as tensors: where the NumPy readers meet torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+Key = tuple[int, int]
+"""(epoch, index): what a sample is asked for by, and all that its randomness depends on."""
+
+Sample = dict[str, Any]
+
+
+class Reader(Protocol):
+    """Reads the cases of one data set; knows NumPy alone. Frozen, so that workers can share it."""
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """One stable name per case."""
+
+    def read(self, index: int, rng: np.random.Generator) -> Mapping[str, Any]:
+        """Reads a case: arrays `x` and `y`, and what else the task needs.
+
+        Args:
+            index: Position in `ids`.
+            rng: The only source of randomness allowed (crops, flips, frame positions).
+        """
+
+
+def sample_rng(seed: int, epoch: int, index: int) -> np.random.Generator:
+    """The generator of one sample: the same in any process, worker or resumed run."""
+    return np.random.default_rng(np.random.SeedSequence([seed, epoch, index]))
+
+
+class Cases(Dataset[Sample]):
+    """A reader's cases as samples `{"x": tensor, "y": tensor, "id": str, ...}`.
+
+    `cases[epoch, index]` is deterministic in (seed, epoch, index). A plain index, which is what
+    a plain `DataLoader` asks for, means epoch 0.
+    """
+
+    def __init__(self, reader: Reader, seed: int = 0) -> None:
+        self.reader = reader
+        self.seed = seed
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """One stable name per case."""
+        return self.reader.ids
+
+    def __len__(self) -> int:
+        return len(self.reader.ids)
+
+    def __getitem__(self, key: int | Key) -> Sample:
+        epoch, index = key if isinstance(key, tuple) else (0, key)
+        if not 0 <= index < len(self):
+            raise IndexError(f"case {index} of {len(self)}")
+        arrays = self.reader.read(index, sample_rng(self.seed, epoch, index))
+        sample = {name: _as_tensor(value) for name, value in arrays.items()}
+        return {**sample, "id": self.ids[index]}
+
+
+def _as_tensor(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(np.ascontiguousarray(value))
+    if isinstance(value, int):
+        return torch.tensor(value)
+    return value
