@@ -120,7 +120,7 @@ def _initialize_weight(
         normed = [
             dim for dim in range(direction.ndim) if magnitude.ndim == 0 or magnitude.shape[dim] == 1
         ]
-        magnitude.copy_(direction.norm(dim=normed).view_as(magnitude))
+        magnitude.copy_(torch.linalg.vector_norm(direction, dim=normed).view_as(magnitude))
     else:
         raise UsageError(
             f"cannot initialise '{name}': its weight is not a parameter and not made by "
