@@ -1,0 +1,31 @@
+"""Which channels of a network belong together. Knows torch, nothing of pruning."""
+
+from ranp.graph.build import build_graph, unwrap, widths
+from ranp.graph.channel_graph import Alive, ChannelGraph, ClassArray, Layer, measure
+from ranp.graph.inputs import ExampleInput, Inputs, TensorShape, describe_inputs
+from ranp.graph.operation import rule
+from ranp.graph.propagation import is_leaf
+from ranp.graph.replay import Divergence, check
+from ranp.graph.surgery import index_dims, named_tensors, rebuild
+
+__all__ = [
+    "Alive",
+    "ChannelGraph",
+    "ClassArray",
+    "Divergence",
+    "ExampleInput",
+    "Inputs",
+    "Layer",
+    "TensorShape",
+    "build_graph",
+    "check",
+    "describe_inputs",
+    "index_dims",
+    "is_leaf",
+    "measure",
+    "named_tensors",
+    "rebuild",
+    "rule",
+    "unwrap",
+    "widths",
+]

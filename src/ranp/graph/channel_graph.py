@@ -1,0 +1,99 @@
+"""The channel graph: layers, their neurons, and the classes of slots that live or die together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ranp.graph.inputs import Inputs, TensorShape
+from ranp.graph.propagation import Contraction, Extent, ModuleCall, Pass
+
+ClassArray = NDArray[np.int64]
+Alive = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution or linear layer.
+
+    Attributes:
+        name: The module's name.
+        neurons: The channel class of each output channel.
+        inputs: The channel class of each input channel.
+        groups: The groups of a convolution.
+        follows: Whether it is depthwise: its channels follow those that feed it.
+    """
+
+    name: str
+    neurons: ClassArray
+    inputs: ClassArray
+    groups: int
+    follows: bool
+
+    def __len__(self) -> int:
+        return len(self.neurons)
+
+
+@dataclass(frozen=True)
+class ChannelGraph:
+    """Which channels of a network belong together. All arrays hold numbers of channel classes.
+
+    Attributes:
+        layers: Convolutions and linear layers by module name, in order of execution.
+        tensors: For every parameter and buffer and each of its dimensions, the class of each slot;
+            None where the dimension never shrinks.
+        pinned: Why a class cannot be removed; classes that are not in it can.
+        calls: Calls of leaf modules in eval mode.
+        contractions: Convolutions and matrix products in eval mode.
+        inputs: What the network was traced with.
+        notes: What was found out by trial, for people to read.
+    """
+
+    layers: Mapping[str, Layer]
+    tensors: Mapping[str, tuple[ClassArray | None, ...]]
+    shapes: Mapping[str, TensorShape]
+    pinned: Mapping[int, str]
+    classes: int
+    calls: tuple[ModuleCall, ...]
+    contractions: tuple[Contraction, ...]
+    inputs: Inputs
+    notes: tuple[str, ...] = ()
+    passes: Mapping[bool, Pass] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def removable(self) -> Alive:
+        """For each class, whether it can be removed."""
+        removable = np.zeros(self.classes, bool)
+        for layer in self.layers.values():
+            removable[layer.neurons] = True
+        removable[list(self.pinned)] = False
+        return removable
+
+    @property
+    def neurons(self) -> int:
+        """The number of neurons: output channels of all layers."""
+        return sum(len(layer) for layer in self.layers.values())
+
+    def all_alive(self) -> Alive:
+        """The full network."""
+        return np.ones(self.classes, bool)
+
+    def kept(self, alive: Alive) -> dict[str, ClassArray]:
+        """The neurons of each layer that stay, by number."""
+        return {name: np.flatnonzero(alive[layer.neurons]) for name, layer in self.layers.items()}
+
+    def empty_layers(self, alive: Alive) -> list[str]:
+        """Layers that would lose all their neurons."""
+        return [n for n, layer in self.layers.items() if not alive[layer.neurons].any()]
+
+
+def measure(extent: Extent, alive: Alive) -> int:
+    """The number of elements of an extent when only some classes live."""
+    product = 1
+    for size in extent:
+        product *= size if isinstance(size, int) else int(alive[size].sum())
+    return product

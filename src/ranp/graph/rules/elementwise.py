@@ -1,0 +1,86 @@
+"""Operations that work element by element, with broadcasting, and those that create tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from ranp.graph.labels import Dim, Dims
+from ranp.graph.operation import Operation, rule
+from ranp.graph.propagation import Propagator
+
+
+def unite_dims(p: Propagator, dims: Sequence[Dim], reason: str) -> Dim:
+    """Unites dimensions of equal size slot by slot; a fixed one among them pins the others."""
+    labelled = [dim for dim in dims if dim is not None]
+    if not labelled:
+        return None
+    for other in labelled[1:]:
+        p.space.unite(labelled[0], other)
+    if len(labelled) < len(dims):
+        p.pin(labelled[0], reason)
+    return labelled[0]
+
+
+def broadcast(p: Propagator, operands: Sequence[Tensor], shape: Sequence[int]) -> Dims:
+    """Unites operands, aligned at their last dimension; size 1 stretches and unites nothing."""
+    result: list[Dim] = []
+    for position, size in enumerate(shape):
+        meeting = []
+        for tensor in operands:
+            index = position - (len(shape) - tensor.dim())
+            if index >= 0 and tensor.shape[index] == size > 1:
+                meeting.append(p.dims(tensor)[index])
+        result.append(unite_dims(p, meeting, "it meets a tensor of fixed size"))
+    return tuple(result)
+
+
+@rule(
+    "pointwise",  # stands for all operations that ATen tags as pointwise
+    "clone",
+    "contiguous",
+    "detach",
+    "alias",
+    "lift_fresh",
+    "to",
+    "_to_copy",
+    "type_as",
+    "copy_",
+    "dropout",
+    "dropout_",
+    "native_dropout",
+    "feature_dropout",
+    "feature_dropout_",
+    "alpha_dropout",
+    "feature_alpha_dropout",
+    "bernoulli",
+    "bernoulli_",
+    "zeros_like",
+    "ones_like",
+    "full_like",
+    "empty_like",
+    "rand_like",
+    "randn_like",
+    "fill_",
+    "zero_",
+    "normal_",
+    "uniform_",
+    "_weight_norm",
+    "masked_fill",
+    "masked_fill_",
+    "lerp",
+    "nan_to_num",
+)
+def elementwise(p: Propagator, op: Operation) -> Dims:
+    """Slots at the same place belong together."""
+    if op.name.endswith("_"):  # in place: the result is the first operand, whatever its shape
+        return broadcast(p, op.inputs, op.inputs[0].shape)
+    return broadcast(p, op.inputs, op.output.shape)
+
+
+@rule("zeros", "ones", "full", "empty", "rand", "randn")
+@rule("new_zeros", "new_ones", "new_full", "new_empty")
+def uniform(p: Propagator, op: Operation) -> Dims:
+    """All slots are alike, so any of them can go, as far as the code asks for fewer then."""
+    return tuple(p.space.fresh(size) if size > 1 else None for size in op.output.shape)

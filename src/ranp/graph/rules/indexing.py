@@ -1,0 +1,229 @@
+"""Operations that pick, join or move slots by their number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from ranp.graph.labels import Dim, Dims, LabelArray, concrete, unite_rows
+from ranp.graph.operation import Operation, rule
+from ranp.graph.propagation import Propagator
+from ranp.graph.rules.elementwise import broadcast, unite_dims
+
+
+def _replace(dims: Dims, index: int, new: Dim) -> Dims:
+    index %= len(dims)
+    return (*dims[:index], new, *dims[index + 1 :])
+
+
+def _drop(dims: Dims, index: int) -> Dims:
+    index %= len(dims)
+    return (*dims[:index], *dims[index + 1 :])
+
+
+def _along(dims: Dims, index: int, pick: Callable[[LabelArray], LabelArray]) -> Dims:
+    labels = dims[index]
+    return dims if labels is None else _replace(dims, index, pick(labels))
+
+
+def _settle_pieces(p: Propagator, labels: Dim, piece: int, even_first: bool) -> None:
+    """A dimension is cut into pieces. How will the code cut a smaller one?
+
+    Either the pieces keep their own slots (sizes are taken from other tensors), or they stay
+    equal (`chunk`), so that all must lose the same slots, or the numbers are fixed.
+    """
+    if labels is None:
+        return
+    even = piece > 0 and len(labels) % piece == 0 and piece < len(labels)
+    readings = ["own", "even"] if even else ["own"]
+    if even_first:
+        readings.reverse()
+    chosen = p.choose(len(readings))
+    if chosen is None:
+        p.pin(labels, "it is cut by fixed numbers")
+    elif readings[chosen] == "even":
+        unite_rows(p.space, labels, len(labels) // piece)
+
+
+@rule("slice", positional=True)
+def slice_(p: Propagator, op: Operation) -> Dims:
+    """A run of slots."""
+    source, dim = op["self"], op["dim"]
+    dims, size = p.dims(source), source.shape[dim]
+    start, stop, step = slice(op["start"], op["end"], op["step"]).indices(size)
+    if (start, step) == (0, 1) and stop >= size:
+        return dims
+    _settle_pieces(p, dims[dim], stop - start if start % max(stop - start, 1) == 0 else 0, False)
+    return _along(dims, dim, lambda labels: labels[start:stop:step])
+
+
+@rule("select", positional=True)
+def select(p: Propagator, op: Operation) -> Dims:
+    """A single slot."""
+    dims = p.dims(op["self"])
+    p.pin(dims[op["dim"]], "it is picked by number")
+    return _drop(dims, op["dim"])
+
+
+@rule("unbind")
+def unbind(p: Propagator, op: Operation) -> Dims:
+    """Every slot becomes a tensor of its own."""
+    dims = p.dims(op["self"])
+    p.pin(dims[op["dim"]], "it is picked by number")
+    return _drop(dims, op["dim"])
+
+
+@rule("split", "split_with_sizes", "chunk", "unsafe_chunk", "unsafe_split", positional=True)
+def split(p: Propagator, op: Operation) -> list[Dims]:
+    """Several runs of slots."""
+    dim = op["dim"]
+    dims = p.dims(op["self"])
+    labels = dims[dim]
+    if labels is None:
+        return [dims] * len(op.outputs)
+    sizes = [tensor.shape[dim] for tensor in op.outputs]
+    _settle_pieces(p, labels, sizes[0] if len(set(sizes)) == 1 else 0, True)
+    pieces = np.split(labels, np.cumsum(sizes)[:-1])
+    return [_replace(dims, dim, piece) for piece in pieces]
+
+
+@rule("glu")
+def glu(p: Propagator, op: Operation) -> Dims:
+    """The first half is gated by the second: they lose the same slots."""
+    dims, dim = p.dims(op["self"]), op["dim"]
+    labels = dims[dim]
+    if labels is not None:
+        unite_rows(p.space, labels, 2)
+    return _along(dims, dim, lambda labels: labels[: len(labels) // 2])
+
+
+@rule("cat", "concat", "concatenate")
+def cat(p: Propagator, op: Operation) -> Dims:
+    """Slots end to end; all other dimensions belong together."""
+    # Old code may concatenate with an empty one-dimensional tensor, which ATen passes over.
+    tensors = [t for t in op["tensors"] if t.dim() == op.output.dim()]
+    dim = op["dim"] % op.output.dim()
+    result: list[Dim] = []
+    for i in range(op.output.dim()):
+        parts = [p.dims(t)[i] for t in tensors]
+        if i != dim:
+            result.append(unite_dims(p, parts, "it meets a tensor of fixed size"))
+        elif all(part is None for part in parts):
+            result.append(None)
+        else:
+            reason = "it is concatenated with channels of which there is nothing to remove"
+            pairs = zip(tensors, parts, strict=True)
+            result.append(
+                np.concatenate([concrete(p.space, part, t.shape[i], reason) for t, part in pairs])
+            )
+    return tuple(result)
+
+
+@rule("stack")
+def stack(p: Propagator, op: Operation) -> Dims:
+    """A new dimension; all others belong together."""
+    dims = list(broadcast(p, op["tensors"], op["tensors"][0].shape))
+    dims.insert(op["dim"] % op.output.dim(), None)
+    return tuple(dims)
+
+
+@rule("flip", positional=True)
+def flip(p: Propagator, op: Operation) -> Dims:
+    """Slots in reverse order."""
+    dims = p.dims(op["self"])
+    for dim in op["dims"]:
+        dims = _along(dims, dim, lambda labels: labels[::-1])
+    return dims
+
+
+@rule("roll")
+def roll(p: Propagator, op: Operation) -> Dims:
+    """Slots moved round by a number."""
+    dims = p.dims(op["self"])
+    for dim in op["dims"] or range(len(dims)):
+        p.pin(dims[dim], "it is rolled by a number")
+    return dims
+
+
+@rule("index_select", "gather", "take_along_dim", "scatter", "scatter_", "index_add", "index_add_")
+def pick_along(p: Propagator, op: Operation) -> Dims:
+    """Slots of one dimension picked by computed numbers: that dimension stays whole."""
+    source, dim = op["self"], op["dim"]
+    dims = p.dims(source)
+    p.pin(dims[dim], "it is picked by index")
+    for other in op.inputs[1:]:
+        for labels in p.dims(other):
+            p.pin(labels, "it is an index or picked by one")
+    kept = tuple(
+        labels if i != dim % len(dims) and size == op.output.shape[i] else None
+        for i, (labels, size) in enumerate(zip(dims, source.shape, strict=True))
+    )
+    return kept if len(kept) == op.output.dim() else (None,) * op.output.dim()
+
+
+@rule("index", "_unsafe_index")
+def index(p: Propagator, op: Operation) -> Dims:
+    """Advanced indexing: indexed dimensions stay whole, the others keep their labels."""
+    dims, indices = p.dims(op["self"]), op["indices"]
+    indexed = [i for i, number in enumerate(indices) if number is not None]
+    contiguous = indexed == list(range(indexed[0], indexed[-1] + 1))
+    if not contiguous or any(indices[i].dtype == torch.bool for i in indexed):
+        _pin_all(p, op, "it is picked by index")
+        return (None,) * op.output.dim()
+    for i in indexed:
+        p.pin(dims[i], "it is picked by index")
+    picked = torch.broadcast_shapes(*(indices[i].shape for i in indexed))
+    return (*dims[: indexed[0]], *(None for _ in picked), *dims[indexed[-1] + 1 :])
+
+
+@rule("index_put", "index_put_", "_index_put_impl_", "masked_scatter", "masked_scatter_")
+def index_put(p: Propagator, op: Operation) -> Dims:
+    """Written by number: nothing of what is written to, or with, can go."""
+    _pin_all(p, op, "it is written by index")
+    return p.dims(op["self"])
+
+
+def _pin_all(p: Propagator, op: Operation, reason: str) -> None:
+    for tensor in op.inputs:
+        for labels in p.dims(tensor):
+            p.pin(labels, reason)
+
+
+@rule("embedding")
+def embedding(p: Propagator, op: Operation) -> Dims:
+    """Rows of a table by number: the table's columns are the channels."""
+    rows, columns = p.dims(op["weight"])
+    p.pin(rows, "it is picked by index")
+    return (*(None for _ in op["indices"].shape), columns)
+
+
+@rule("constant_pad_nd")
+def constant_pad(p: Propagator, op: Operation) -> Dims:
+    """Pads given for the last dimension first; padded channel slots are constant."""
+    dims, pads = list(p.dims(op["self"])), op["pad"]
+    for pair in range(len(pads) // 2):
+        i = len(dims) - 1 - pair
+        before, after = pads[2 * pair : 2 * pair + 2]
+        labels = dims[i]
+        if labels is None or (before, after) == (0, 0):
+            continue
+        if before < 0 or after < 0:
+            p.pin(labels, "it is cropped by numbers")
+        whole = np.concatenate(
+            [p.space.fresh(max(before, 0)), labels, p.space.fresh(max(after, 0))]
+        )
+        dims[i] = whole[max(-before, 0) : len(whole) - max(-after, 0)]
+    return tuple(dims)
+
+
+@rule("repeat_interleave", positional=True)
+def repeat_interleave(p: Propagator, op: Operation) -> Dims:
+    """Each slot several times in a row."""
+    dims, dim, count = p.dims(op["self"]), op.get("dim"), op.get("repeats")
+    if dim is None or not isinstance(count, int):
+        for labels in dims:
+            p.pin(labels, "it is repeated by a tensor of numbers")
+        return (None,) * op.output.dim()
+    return _along(dims, dim, lambda labels: np.repeat(labels, count))

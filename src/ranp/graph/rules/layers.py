@@ -1,0 +1,175 @@
+"""Layers: convolutions, linear maps, matrix products, attention, normalisation."""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor
+
+from ranp.graph.labels import Dim, Dims, LabelArray, concrete, unite_rows
+from ranp.graph.operation import Operation, rule
+from ranp.graph.propagation import Propagator
+from ranp.graph.rules.elementwise import broadcast, unite_dims
+
+_INPUT = "it meets the network's input or another fixed tensor"
+_SINGLE = "it is a single channel"
+
+
+def _sized(dim: Dim, size: int) -> int | LabelArray:
+    return size if dim is None else dim
+
+
+@rule("convolution", "_convolution", "convolution_overrideable", "mkldnn_convolution")
+def convolution(p: Propagator, op: Operation) -> Dims:
+    """Fresh neurons out, inputs united with what comes in; groups must stay rectangular."""
+    x, weight, bias = op["input"], op["weight"], op["bias"]
+    groups, transposed = op["groups"], op["transposed"]
+    weight_dims = p.dims(weight)
+    into, out_of = (0, 1) if transposed else (1, 0)
+    channels = p.dims(x)[1]
+    rows = weight_dims[into]
+
+    if groups == 1:
+        unite_dims(p, [channels, rows], _INPUT)
+        out = concrete(p.space, weight_dims[out_of], op.output.shape[1], _SINGLE)
+    elif x.shape[1] == groups:  # depthwise: every output channel follows its one input channel
+        multiplier = op.output.shape[1] // groups
+        if transposed:
+            channels = unite_dims(p, [channels, rows], _INPUT)
+            out = np.repeat(concrete(p.space, channels, groups, _INPUT), multiplier)
+            p.pin(weight_dims[out_of], "the multiplier of a depthwise convolution is fixed")
+        else:
+            out = concrete(p.space, weight_dims[out_of], op.output.shape[1], _SINGLE)
+            followers = None if channels is None else np.repeat(channels, multiplier)
+            unite_dims(p, [followers, out], _INPUT)
+    elif transposed:
+        unite_rows(p.space, concrete(p.space, rows, x.shape[1], _INPUT), groups)
+        unite_dims(p, [channels, rows], _INPUT)
+        per_group = concrete(p.space, weight_dims[out_of], weight.shape[out_of], _SINGLE)
+        out = np.tile(per_group, groups)
+    else:
+        tiled = None if rows is None else np.tile(rows, groups)
+        unite_dims(p, [channels, tiled], _INPUT)
+        out = concrete(p.space, weight_dims[out_of], op.output.shape[1], _SINGLE)
+        unite_rows(p.space, out, groups)
+
+    if bias is not None and p.dims(bias)[0] is not None:
+        unite_dims(p, [out, p.dims(bias)[0]], _SINGLE)
+    p.add_layer(weight, out, concrete(p.space, channels, x.shape[1], _INPUT), groups)
+    result = (p.dims(x)[0], out, *(None,) * (x.dim() - 2))
+    larger = x if transposed else op.output
+    extent = p.extent(x) if transposed else tuple(map(_sized, result, larger.shape))
+    inner = weight_dims[out_of] if transposed else rows
+    inner_size = weight.shape[out_of] if transposed else weight.shape[into]
+    p.add_contraction(*extent, _sized(inner, inner_size), *weight.shape[2:])
+    return result
+
+
+@rule("linear")
+def linear(p: Propagator, op: Operation) -> Dims:
+    """Neurons on the last dimension."""
+    x, weight, bias = op["input"], op["weight"], op["bias"]
+    rows, columns = p.dims(weight) if weight.dim() == 2 else (None, p.dims(weight)[0])
+    channels = p.dims(x)[-1]
+    unite_dims(p, [channels, columns], _INPUT)
+    out = concrete(p.space, rows, weight.shape[0], _SINGLE)
+    if bias is not None and p.dims(bias)[0] is not None:
+        unite_dims(p, [out, p.dims(bias)[0]], _SINGLE)
+    p.add_layer(weight, out, concrete(p.space, channels, x.shape[-1], _INPUT), 1)
+    p.add_contraction(*p.extent(x), out)
+    return (*p.dims(x)[:-1], out)
+
+
+@rule("mm", "bmm", "addmm", "addmm_", "baddbmm", "baddbmm_", "mv", "addmv", "dot", "vdot")
+def matrix_product(p: Propagator, op: Operation) -> Dims:
+    """Unites what is summed over; leading dimensions belong together."""
+    tensors = [v for k, v in op.arguments.items() if isinstance(v, Tensor) and k != "out"]
+    left, right = tensors[-2:]
+    dims_left, dims_right = p.dims(left), p.dims(right)
+    inner = dims_right[0] if right.dim() == 1 else dims_right[-2]
+    reason = "it is multiplied with a tensor of fixed size"
+    unite_dims(p, [dims_left[-1], inner], reason)
+    outer: Dims = ()
+    if left.dim() == 3:
+        outer = (unite_dims(p, [dims_left[0], dims_right[0]], reason),)
+    rows = dims_left[-2:-1] if left.dim() > 1 else ()
+    columns = dims_right[-1:] if right.dim() > 1 else ()
+    p.add_contraction(*p.extent(left), *(p.extent(right)[-1:] if right.dim() > 1 else ()))
+    dims = (*outer, *rows, *columns)
+    if "add" in op.name:
+        added: Tensor = op["self"]
+        for i, dim in enumerate(broadcast(p, [added], added.shape)):
+            at = i + len(dims) - added.dim()
+            if added.shape[i] > 1:
+                unite_dims(p, [dims[at], dim], reason)
+    return dims
+
+
+@rule("scaled_dot_product_attention")
+def attention(p: Propagator, op: Operation) -> Dims:
+    """softmax(q k^T / sqrt(E)) v: q and k share E, the result takes the columns of v."""
+    query, key, value = op["query"], op["key"], op["value"]
+    width = unite_dims(p, [p.dims(query)[-1], p.dims(key)[-1]], _INPUT)
+    if op["scale"] is None:
+        p.pin(width, "its size scales the attention")
+    for tensor in (query, key, value):
+        p.pin(p.dims(tensor)[-2], "it is the sequence of an attention")
+    leading = [
+        unite_dims(p, [p.dims(t)[i] for t in (query, key, value)], _INPUT)
+        for i in range(query.dim() - 2)
+    ]
+    p.add_contraction(*p.extent(query), key.shape[-2])
+    p.add_contraction(*p.extent(query)[:-1], *p.extent(value)[-2:])
+    return (*leading, None, p.dims(value)[-1])
+
+
+@rule("batch_norm", "instance_norm", "native_batch_norm", "_native_batch_norm_legit")
+@rule("_native_batch_norm_legit_no_training", "cudnn_batch_norm")
+def channel_norm(p: Propagator, op: Operation) -> Dims:
+    """Each channel by itself; weights and statistics go with it."""
+    return _normalize_channels(p, op["input"], op)
+
+
+@rule("group_norm", "native_group_norm")
+def group_norm(p: Propagator, op: Operation) -> Dims:
+    """Channels in groups: each group must lose the same ones, unless a group is one channel."""
+    x, groups = op["input"], op["num_groups"]
+    dims = _normalize_channels(p, x, op)
+    channels = dims[1]
+    if channels is not None and x.shape[1] > groups:
+        unite_rows(p.space, channels, groups)
+    return dims
+
+
+def _normalize_channels(p: Propagator, x: Tensor, op: Operation) -> Dims:
+    dims = p.dims(x)
+    channels = dims[1]
+    for name in ("weight", "bias", "running_mean", "running_var"):
+        tensor = op.get(name)
+        if tensor is not None and tensor.dim() == 1 and tensor.shape[0] > 1:
+            channels = unite_dims(p, [channels, p.dims(tensor)[0]], _INPUT)
+    return (dims[0], channels, *dims[2:])
+
+
+@rule("layer_norm", "rms_norm", "_fused_rms_norm")
+def layer_norm(p: Propagator, op: Operation) -> Dims:
+    """Mixes the last dimensions in its statistics; weights go with them."""
+    x = op["input"]
+    dims = list(p.dims(x))
+    count = len(op["normalized_shape"])
+    for name in ("weight", "bias"):
+        tensor = op.get(name)
+        if tensor is not None:
+            for i, dim in enumerate(p.dims(tensor)):
+                at = len(dims) - count + i
+                if x.shape[at] > 1:
+                    dims[at] = unite_dims(p, [dims[at], dim], _INPUT)
+    return tuple(dims)
+
+
+@rule("prelu")
+def prelu(p: Propagator, op: Operation) -> Dims:
+    """One slope for all, or one a channel."""
+    dims = list(p.dims(op["self"]))
+    if op["weight"].numel() > 1:
+        dims[1] = unite_dims(p, [dims[1], p.dims(op["weight"])[0]], _INPUT)
+    return tuple(dims)

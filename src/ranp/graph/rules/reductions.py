@@ -1,0 +1,43 @@
+"""Operations that mix the slots of a dimension: sums, means, maxima, softmax, sorting."""
+
+from __future__ import annotations
+
+from ranp.graph.labels import Dims
+from ranp.graph.operation import Operation, rule
+from ranp.graph.propagation import Propagator
+from ranp.graph.rules.elementwise import broadcast
+
+# A removed channel counts as zero: it adds nothing to these, but takes part in all others.
+_BLIND_TO_ZERO = {"aten::sum", "aten::linalg_vector_norm", "aten::norm"}
+
+
+@rule("sum", "mean", "amax", "amin", "max", "min", "var", "std", "var_mean", "std_mean", "prod")
+@rule("norm", "linalg_vector_norm", "logsumexp", "any", "all", "argmax", "argmin", "median")
+@rule("nansum", "nanmean", "aminmax", "count_nonzero")
+def reduce(p: Propagator, op: Operation) -> Dims:
+    """Drops the dimensions that are reduced."""
+    if op.get("other") is not None:  # max(a, b) is not a reduction
+        return broadcast(p, op.inputs, op.output.shape)
+    dims = p.dims(op["self"])
+    reduced = op.get("dim")
+    if reduced is None or reduced == []:
+        reduced = range(len(dims))
+    reduced = {i % len(dims) for i in ([reduced] if isinstance(reduced, int) else reduced)}
+    for i in reduced:
+        if op.name not in _BLIND_TO_ZERO:
+            p.pin(dims[i], f"{op.name[6:]} is taken over it")
+    if op.output.dim() == len(dims):
+        return tuple(None if i in reduced else dim for i, dim in enumerate(dims))
+    return tuple(dim for i, dim in enumerate(dims) if i not in reduced)
+
+
+@rule("softmax", "log_softmax", "_softmax", "_log_softmax", "cumsum", "cumprod", "logcumsumexp")
+@rule("sort", "argsort", "topk")
+def mix(p: Propagator, op: Operation) -> Dims:
+    """Every slot of the dimension depends on all of them: none can go."""
+    dims = p.dims(op["self"])
+    if not dims:
+        return dims
+    i = op["dim"] % len(dims)
+    p.pin(dims[i], f"{op.name[6:].strip('_')} is taken over it")
+    return (*dims[:i], None, *dims[i + 1 :])[: op.output.dim()]

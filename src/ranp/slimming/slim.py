@@ -1,0 +1,113 @@
+"""Physical removal of channels: index-select every tensor along every dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ranp.errors import IntegrityError, UsageError
+from ranp.graph import (
+    Alive,
+    ChannelGraph,
+    check,
+    index_dims,
+    named_tensors,
+    rebuild,
+    unwrap,
+    widths,
+)
+from ranp.models.initialization import glorot_normal_, orthogonal_
+
+Init = Literal["fresh", "orthogonal", "keep"]
+
+
+def slim_model(
+    model: nn.Module, graph: ChannelGraph, alive: Alive, *, init: Init = "keep", seed: int = 0
+) -> nn.Module:
+    """Builds the smaller network. The given model is not changed.
+
+    Device, dtype, train or eval mode and `requires_grad` carry over; so do hooks, as
+    `copy.deepcopy` copies them. Before anything is handed out, the slim model is run on fake
+    tensors and compared with the graph, operation by operation.
+
+    Args:
+        model: The full model the graph was built from, or another instance of it.
+        graph: Its channel graph.
+        alive: Which channel classes stay.
+        init: "keep" copies the surviving weights; "fresh" (Glorot-normal, what the paper trains
+            from) and "orthogonal" draw new ones with batch norm scales of one.
+        seed: For the new weights.
+    """
+    if init not in ("fresh", "orthogonal", "keep"):
+        raise UsageError(f"unknown init '{init}': use 'fresh', 'orthogonal' or 'keep'")
+    model = unwrap(model)
+    check_same_shapes(model, graph)
+    slim = rebuild(
+        model,
+        lambda name, tensor: index_dims(tensor, _kept_slots(graph, alive, name)),
+        widths(graph, alive),
+    )
+    check(slim, graph, alive)
+    if init == "keep":
+        _keep_normed_weights(model, slim, graph, alive)
+    else:
+        generator = torch.Generator().manual_seed(seed)
+        initialize = glorot_normal_ if init == "fresh" else orthogonal_
+        initialize(slim, gamma="ones", generator=generator)
+    return slim
+
+
+def check_same_shapes(model: nn.Module, graph: ChannelGraph) -> None:
+    """Refuses a model that is not the one the graph was built from."""
+    shapes = {name: tuple(tensor.shape) for name, tensor in named_tensors(model)}
+    for name in graph.shapes.keys() | shapes.keys():
+        expected = graph.shapes[name].shape if name in graph.shapes else None
+        if shapes.get(name) != expected:
+            raise IntegrityError(
+                f"this is another network: '{name}' is {shapes.get(name, 'missing')} here and "
+                f"{expected or 'missing'} in the graph"
+            )
+
+
+def _kept_slots(graph: ChannelGraph, alive: Alive, name: str) -> tuple[Tensor | None, ...]:
+    """For each dimension of a tensor, the slots that stay; None where all do."""
+    return tuple(
+        None
+        if classes is None or alive[classes].all()
+        else torch.from_numpy(alive[classes].nonzero()[0])
+        for classes in graph.tensors[name]
+    )
+
+
+@torch.no_grad()
+def _keep_normed_weights(
+    model: nn.Module, slim: nn.Module, graph: ChannelGraph, alive: Alive
+) -> None:
+    """Keeps the effective weights of weight-normed layers: w = g v / |v|.
+
+    The norm of v runs over the inputs, of which there are fewer now; g makes up for it.
+    """
+    full_tensors, slim_tensors = dict(named_tensors(model)), dict(named_tensors(slim))
+    for g, v in _weight_norm_pairs(slim_tensors):
+        slim_g = slim_tensors[g]
+        before = index_dims(_norm(full_tensors[v], full_tensors[g]), _kept_slots(graph, alive, g))
+        slim_g.mul_(_norm(slim_tensors[v], slim_g) / before)
+
+
+def _weight_norm_pairs(names: dict[str, Tensor]) -> Iterator[tuple[str, str]]:
+    """The names of magnitude and direction of every weight norm, old style and new."""
+    for name in names:
+        for g, v in (("weight_g", "weight_v"), ("original0", "original1")):
+            other = name.removesuffix(g) + v
+            if name.endswith(g) and other in names:
+                yield name, other
+
+
+def _norm(direction: Tensor, magnitude: Tensor) -> Tensor:
+    """The norm of a direction, over the dimensions that its magnitude does not have."""
+    over = [d for d in range(direction.dim()) if not magnitude.dim() or magnitude.shape[d] == 1]
+    norm: Tensor = torch.linalg.vector_norm(direction, dim=over, keepdim=True)
+    return norm.reshape(magnitude.shape)
