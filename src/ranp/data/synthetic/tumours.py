@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ranp.data.brats import MODALITIES
 from ranp.data.synthetic.fields import coordinates, smooth_field
 from ranp.data.volumes import normalise
 from ranp.errors import UsageError
@@ -21,7 +22,6 @@ from ranp.errors import UsageError
 if TYPE_CHECKING:
     from ranp.data.cases import Cases
 
-MODALITIES = ("flair", "t1", "t1ce", "t2")
 Triple = tuple[float, ...] | NDArray[np.float64]
 _STREAM = 2  # keeps the random numbers apart from those of the other generators
 _MIN_SIZE = 24
@@ -164,6 +164,11 @@ def synthetic_tumours(size: int, samples: int, seed: int) -> Cases:
     """
     from ranp.data.cases import Cases
 
+    check_phantom_size(size)
+    return Cases(SyntheticTumours(size, samples, seed), seed)
+
+
+def check_phantom_size(size: int) -> None:
+    """Refuses volumes in which the structures would be thinner than a voxel."""
     if size < _MIN_SIZE:
         raise UsageError(f"a brain phantom needs a size of at least {_MIN_SIZE}, not {size}")
-    return Cases(SyntheticTumours(size, samples, seed), seed)

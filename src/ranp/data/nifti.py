@@ -1,0 +1,161 @@
+"""NIfTI volumes, read as if somebody meant harm.
+
+The header is checked before memory is taken, and the stream is read to its end so that gzip's CRC
+is checked too. nibabel does neither; it interprets the header.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import math
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ranp.errors import IntegrityError, UsageError
+from ranp.files import atomic_write
+
+MAX_BYTES = 96 * 2**20
+"""The largest unpacked volume: BraTS in float64 has 68 MiB, a bomb has more."""
+
+_HEADER_BYTES = 348
+_MAX_OFFSET = 2**20  # where voxels may begin at the latest: header extensions are small
+_MAX_DEFLATE_RATIO = 1032  # no deflate stream can unpack to more
+_DAMAGE = (OSError, EOFError, zlib.error)  # what gzip raises on a damaged stream
+
+
+@dataclass(frozen=True)
+class Volume:
+    """Voxels [X, Y, Z] as stored (scaled if the header says so) and where they lie."""
+
+    data: NDArray[Any]
+    affine: NDArray[np.float64]
+
+
+def read_volume(path: Path) -> Volume:
+    """Reads a 3D volume from a .nii or .nii.gz file.
+
+    Raises:
+        IntegrityError: The file is damaged, truncated, not NIfTI, not 3D, too large, or holds
+            NaN or infinity. The message names the file.
+    """
+    try:
+        with path.open("rb") as raw:
+            compressed = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            bound = MAX_BYTES
+            if compressed:
+                bound = min(bound, path.stat().st_size * _MAX_DEFLATE_RATIO)
+                with gzip.open(raw) as unpacked:
+                    return _read_stream(path, unpacked, bound)
+            return _read_stream(path, raw, bound)
+    except FileNotFoundError as error:
+        raise IntegrityError(f"'{path}' does not exist") from error
+    except _DAMAGE as error:
+        raise IntegrityError(f"'{path}' is damaged: {error}; fetch it again") from error
+
+
+def _read_stream(path: Path, stream: io.BufferedIOBase, bound: int) -> Volume:
+    header = _read_header(path, stream.read(_HEADER_BYTES))
+    dtype = header.get_data_dtype()
+    shape = _checked_shape(path, header)
+    expected = math.prod(shape) * dtype.itemsize
+    if expected > bound:
+        raise IntegrityError(
+            f"'{path}' claims {'x'.join(map(str, shape))} voxels, {expected / 2**20:.0f} MiB; "
+            f"at most {bound / 2**20:.0f} MiB are believable for this file"
+        )
+    offset = float(header["vox_offset"])
+    if not (offset.is_integer() and _HEADER_BYTES <= offset <= _MAX_OFFSET):
+        raise IntegrityError(f"'{path}' claims that its voxels begin at byte {offset:g}")
+    stream.read(int(offset) - _HEADER_BYTES)
+
+    buffer = bytearray(expected)
+    view, filled = memoryview(buffer), 0
+    while filled < expected:
+        got = stream.readinto(view[filled : filled + 2**20])
+        if not got:
+            raise IntegrityError(f"'{path}' is truncated: {filled} of {expected} bytes of voxels")
+        filled += got
+    if stream.read(1):  # reaching the end is also what makes gzip check its CRC
+        raise IntegrityError(f"'{path}' holds more bytes than its header says")
+    data = np.frombuffer(buffer, dtype).reshape(shape, order="F")
+    return Volume(_scaled(path, data, header), np.asarray(header.get_best_affine(), float))
+
+
+def _read_header(path: Path, raw: bytes) -> Any:
+    nibabel = _nibabel()
+    if len(raw) < _HEADER_BYTES:
+        raise IntegrityError(f"'{path}' is no NIfTI volume: {len(raw)} bytes, no whole header")
+    try:
+        header = nibabel.Nifti1Header(raw, check=False)
+        header.get_data_dtype()
+    except Exception as error:  # nibabel raises KeyError, ValueError and its own types here
+        raise IntegrityError(f"'{path}' has a damaged NIfTI header: {error}") from error
+    if int(header["sizeof_hdr"]) != _HEADER_BYTES or header["magic"].item() != b"n+1":
+        raise IntegrityError(f"'{path}' is no NIfTI-1 volume")
+    dtype = header.get_data_dtype()
+    if dtype.kind not in "iuf" or dtype.itemsize > 8 or int(header["bitpix"]) != dtype.itemsize * 8:
+        raise IntegrityError(f"'{path}' has voxels of type {dtype}, which is not supported")
+    return header
+
+
+def _checked_shape(path: Path, header: Any) -> tuple[int, int, int]:
+    dims = [int(d) for d in header["dim"]]
+    count, lengths = dims[0], dims[1:]
+    if not 3 <= count <= 7 or min(lengths[:count]) < 1 or any(d != 1 for d in lengths[3:count]):
+        raise IntegrityError(f"'{path}' has dimensions {lengths[: max(count, 0)]}, not three")
+    return lengths[0], lengths[1], lengths[2]
+
+
+def _scaled(path: Path, data: NDArray[Any], header: Any) -> NDArray[Any]:
+    slope, intercept = float(header["scl_slope"]), float(header["scl_inter"])
+    if math.isnan(slope) or slope == 0.0:  # the standard's way to say: no scaling
+        slope, intercept = 1.0, 0.0
+    if not (math.isfinite(slope) and math.isfinite(intercept)):
+        raise IntegrityError(f"'{path}' has a scale of {slope} and an offset of {intercept}")
+    if (slope, intercept) != (1.0, 0.0):
+        data = (data * slope + intercept).astype(np.float32)
+    wrong = int((~np.isfinite(data)).sum()) if data.dtype.kind == "f" else 0
+    if wrong:
+        raise IntegrityError(f"'{path}' holds {wrong} voxels that are NaN or infinite")
+    return data
+
+
+def read_labels(path: Path) -> Volume:
+    """Reads a label volume, whose voxels must be whole numbers from 0 to 255, as uint8."""
+    volume = read_volume(path)
+    labels = volume.data.astype(np.uint8)
+    if not np.array_equal(labels, volume.data):
+        raise IntegrityError(f"'{path}' holds labels that are not whole numbers from 0 to 255")
+    return Volume(labels, volume.affine)
+
+
+def same_geometry(one: Volume, other: Volume) -> bool:
+    """Whether two volumes have the same shape and lie in the same place, to 1e-3 mm."""
+    return one.data.shape == other.data.shape and np.allclose(
+        one.affine, other.affine, rtol=0, atol=1e-3
+    )
+
+
+def write_volume(path: Path, data: NDArray[Any], affine: NDArray[np.float64]) -> None:
+    """Writes a .nii.gz file; equal volumes give equal bytes."""
+    image = _nibabel().Nifti1Image(data, affine)
+    image.header.set_xyzt_units("mm")
+    with atomic_write(path) as file:
+        file.write(gzip.compress(image.to_bytes(), compresslevel=4, mtime=0))
+
+
+def _nibabel() -> ModuleType:
+    try:
+        import nibabel
+    except ImportError as error:
+        raise UsageError('NIfTI volumes need nibabel: pip install "ranp[medical]"') from error
+    module: ModuleType = nibabel
+    return module

@@ -1,0 +1,183 @@
+"""The kinds of data sets: what they are called, and where their reader and generator live.
+
+Importing this module does not import torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from ranp.data.verification import Checked, Inventory, Problem, Report, check_all, summarise
+from ranp.errors import UsageError, suggest
+
+if TYPE_CHECKING:
+    from ranp.data.cases import Cases, Reader
+
+
+class Format(Protocol):
+    """What the module of a kind offers."""
+
+    DEFAULT_SIZE: int
+
+    def inventory(self, directory: Path) -> Inventory:
+        """Lists the cases of a directory without reading them."""
+
+    def check(self, case: Any) -> Checked:
+        """Reads one case of the inventory and says what is wrong with it."""
+
+    def conclude(self, checked: Sequence[Checked]) -> tuple[list[Problem], list[str]]:
+        """Problems and notes that show only when all cases are seen together."""
+
+    def open_reader(self, directory: Path, split: str, *, size: int, fold: int) -> Reader:
+        """Opens one split."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of data set.
+
+    Attributes:
+        name: What commands call it.
+        title: What it is, in a few words.
+        module: Reads it; see `Format`.
+        write: `module:function` that writes a synthetic one.
+    """
+
+    name: str
+    title: str
+    module: str
+    write: str
+
+    @property
+    def format(self) -> Format:
+        """The module that reads this kind."""
+        return cast(Format, importlib.import_module(self.module))
+
+    @property
+    def writer(self) -> Callable[..., None]:
+        """The function that writes a synthetic data set: (directory, cases, size, seed)."""
+        module, function = self.write.split(":")
+        return cast(Callable[..., None], getattr(importlib.import_module(module), function))
+
+
+_WRITERS = "ranp.data.synthetic.writers"
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind(
+            "shapenet",
+            "part-labelled shapes as voxels (ShapeNet parts)",
+            "ranp.data.shapenet",
+            f"{_WRITERS}:write_shapenet",
+        ),
+        Kind(
+            "brats",
+            "brain tumours in four MRI modalities (BraTS)",
+            "ranp.data.brats",
+            f"{_WRITERS}:write_brats",
+        ),
+        Kind(
+            "ucf101",
+            "human actions in video clips (UCF101)",
+            "ranp.data.ucf101",
+            f"{_WRITERS}:write_ucf101",
+        ),
+        Kind(
+            "hippocampus",
+            "hippocampus in small MRI crops (Decathlon Task04)",
+            "ranp.data.hippocampus",
+            f"{_WRITERS}:write_hippocampus",
+        ),
+    )
+}
+
+
+def kind_named(name: str) -> Kind:
+    """The kind of a name, or an error that suggests one."""
+    if name not in KINDS:
+        raise UsageError(f"unknown kind of data '{name}'.{suggest(name, KINDS)}")
+    return KINDS[name]
+
+
+def _existing(directory: str | Path) -> Path:
+    directory = Path(directory)
+    if not directory.is_dir():
+        raise UsageError(f"data directory '{directory}' does not exist")
+    return directory
+
+
+def open_cases(
+    kind: str,
+    directory: str | Path,
+    split: str,
+    *,
+    size: int | None = None,
+    fold: int = 0,
+    seed: int = 0,
+) -> Cases:
+    """Opens one split of a data set on disk.
+
+    Args:
+        kind: "shapenet", "brats", "ucf101" or "hippocampus".
+        directory: Where it lies.
+        split: "train", "validation" or, for ShapeNet, "test".
+        size: Edge of grids, crops or frames; by default 64, 128, 112 or 64.
+        fold: Which fold validates (BraTS, hippocampus), or the official split less one (UCF101).
+        seed: Decides crops, flips and the order of training.
+    """
+    from ranp.data.cases import Cases
+
+    format = kind_named(kind).format
+    size = format.DEFAULT_SIZE if size is None else size
+    return Cases(format.open_reader(_existing(directory), split, size=size, fold=fold), seed)
+
+
+def verify(
+    kind: str,
+    directory: str | Path,
+    *,
+    workers: int | None = None,
+    started: Callable[[int], None] = lambda total: None,
+    progress: Callable[[], None] = lambda: None,
+) -> Report:
+    """Reads every case of a data set once and reports all problems.
+
+    Args:
+        kind: As for `open_cases`.
+        directory: Where it lies.
+        workers: Processes; by default one per core.
+        started: Called once with the number of cases.
+        progress: Called after every case.
+    """
+    format = kind_named(kind).format
+    directory = _existing(directory)
+    inventory = format.inventory(directory)
+    started(len(inventory.cases))
+    checked = check_all(inventory.cases, format.check, workers=workers, progress=progress)
+    report = summarise(kind, directory, inventory, checked)
+    problems, notes = format.conclude(checked)
+    report.problems.extend(problems)
+    report.notes.extend(notes)
+    return report
+
+
+def synthesise(kind: str, directory: str | Path, *, cases: int, size: int, seed: int) -> None:
+    """Writes a synthetic data set in a kind's real format.
+
+    Args:
+        kind: As for `open_cases`.
+        directory: A new or empty directory.
+        cases: Number of cases.
+        size: Edge of volumes and frames; for shapes, which are points, it has no effect.
+        seed: The same seed gives the same files.
+    """
+    directory = Path(directory)
+    if directory.is_dir() and any(directory.iterdir()):
+        raise UsageError(f"'{directory}' is not empty; choose a new directory")
+    if cases < 1:
+        raise UsageError(f"{cases} cases: at least one is needed")
+    kind_named(kind).writer(directory, cases=cases, size=size, seed=seed)

@@ -1,0 +1,51 @@
+"""Cross-validation folds that depend on names and a seed alone."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+
+import numpy as np
+
+from ranp.errors import UsageError
+
+FOLDS = 5
+FOLD_SEED = 2020
+"""The seed of the folds; fixed, so that 'fold 0' is the same set of cases in every run."""
+
+
+def stratified_folds(strata: Mapping[str, str], folds: int = FOLDS) -> dict[str, int]:
+    """Deals cases to folds so that each stratum is spread as evenly as it can be.
+
+    Per stratum, the sorted ids are shuffled and dealt in turn; the next stratum goes on where the
+    last one ended, so the folds' sizes differ by one at most. The order of `strata` is irrelevant.
+
+    Args:
+        strata: Case id to stratum (grade, or one name for all).
+        folds: Number of folds.
+
+    Returns:
+        Case id to fold, 0 to folds - 1.
+    """
+    assignment: dict[str, int] = {}
+    for stratum in sorted(set(strata.values())):
+        ids = sorted(case for case, name in strata.items() if name == stratum)
+        rng = np.random.default_rng([FOLD_SEED, zlib.crc32(stratum.encode())])
+        for position in rng.permutation(len(ids)):
+            assignment[ids[position]] = len(assignment) % folds
+    return assignment
+
+
+def fold_cases(assignment: Mapping[str, int], split: str, fold: int) -> list[str]:
+    """The sorted ids of a split: `validation` is one fold, `train` the others.
+
+    Args:
+        assignment: What `stratified_folds` returned.
+        split: "train" or "validation".
+        fold: Which fold validates.
+    """
+    if split not in ("train", "validation"):
+        raise UsageError(f"this data set has no split '{split}'; it has train and validation")
+    if not 0 <= fold < FOLDS:
+        raise UsageError(f"fold {fold} is not within 0 to {FOLDS - 1}")
+    return sorted(c for c, f in assignment.items() if (f == fold) == (split == "validation"))

@@ -1,0 +1,187 @@
+"""Reads every case of a data set once, in parallel, and reports all that is wrong with it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ranp.errors import RanpError
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """Something wrong: the file or case, and the reason."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """What lies in a data set's directory, by name alone; nothing has been read yet.
+
+    Attributes:
+        cases: Values that the kind's `check` takes; they travel to other processes.
+        problems: What is wrong with the listing itself: absent or foreign files.
+        notes: What is worth saying but not wrong: cases without a label, which readers skip.
+    """
+
+    cases: Sequence[Any]
+    problems: Sequence[Problem] = ()
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One case after reading.
+
+    Attributes:
+        case: Its id.
+        counts: What the report counts: (heading, value) pairs such as ("category", "Chair").
+        problems: What is wrong with it.
+    """
+
+    case: str
+    counts: Sequence[tuple[str, str]] = ()
+    problems: Sequence[Problem] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of a verification."""
+
+    kind: str
+    directory: str
+    cases: int
+    counts: dict[str, dict[str, int]]
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as JSON values."""
+        return {
+            "kind": self.kind,
+            "directory": self.directory,
+            "ok": self.ok,
+            "cases": self.cases,
+            "counts": self.counts,
+            "problems": [vars(problem) for problem in self.problems],
+            "notes": self.notes,
+        }
+
+
+def guarded(case: str, path: Path, read: Callable[[], Sequence[tuple[str, str]]]) -> Checked:
+    """Runs a case's reading and turns the first error into a problem that names the file."""
+    try:
+        return Checked(case, counts=tuple(read()))
+    except RanpError as error:
+        return Checked(case, problems=(Problem(str(path), str(error)),))
+
+
+def nothing_more(checked: Sequence[Checked]) -> tuple[list[Problem], list[str]]:
+    """The `conclude` of a kind about which nothing shows only when all cases are seen together."""
+    return [], []
+
+
+def some(names: Sequence[str]) -> str:
+    """The number of names and the first three of them."""
+    shown = ", ".join(names[:3])
+    return f"{len(names)} ({shown}, ...)" if len(names) > 3 else f"{len(names)} ({shown})"
+
+
+def check_all(
+    cases: Sequence[Any],
+    check: Callable[[Any], Checked],
+    *,
+    workers: int | None = None,
+    progress: Callable[[], None] = lambda: None,
+) -> list[Checked]:
+    """Checks cases in processes of their own; the results are in the order of the cases.
+
+    A decoder that crashes on a damaged file takes its process with it, not the verification: the
+    cases that were lost are tried again one by one, and the one that kills is named.
+
+    Args:
+        cases: What `check` takes.
+        check: A function at module level, since other processes must find it.
+        workers: Number of processes; by default one per core.
+        progress: Called after every case.
+    """
+    workers = min(workers or os.cpu_count() or 1, max(len(cases), 1))
+    results: dict[int, Checked] = {}
+    while len(results) < len(cases):
+        left = [index for index in range(len(cases)) if index not in results]
+        for index, result in _check_in_pool({i: cases[i] for i in left}, check, workers):
+            results[index] = result
+            progress()
+        # Still left: a process died. Cases are handed out in order, so the killer is among the
+        # first few; those go alone, the others get a new pool.
+        suspects = [index for index in left if index not in results][: 2 * workers + 1]
+        for index in suspects:
+            results[index] = _check_alone(cases[index], check)
+            progress()
+    return [results[index] for index in range(len(cases))]
+
+
+def _check_in_pool(
+    cases: Mapping[int, Any], check: Callable[[Any], Checked], workers: int
+) -> Iterator[tuple[int, Checked]]:
+    """Results as they come, fewer than there are cases if a process dies."""
+    futures: dict[Future[Checked], int] = {}
+    with _pool(workers) as pool, suppress(BrokenProcessPool):
+        for index, case in cases.items():
+            futures[pool.submit(check, case)] = index
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+
+
+def _check_alone(case: Any, check: Callable[[Any], Checked]) -> Checked:
+    with _pool(1) as pool:
+        try:
+            return pool.submit(check, case).result()
+        except BrokenProcessPool:
+            name = str(getattr(case, "id", case))
+            return Checked(name, problems=(Problem(name, "reading it crashes the decoder"),))
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    # spawn: the caller may have threads (torch, progress bar), which a fork would not survive.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        yield pool
+
+
+def summarise(
+    kind: str, directory: Path, inventory: Inventory, checked: Sequence[Checked]
+) -> Report:
+    """Adds up counts and problems, paths relative to the data set."""
+    counts: dict[str, Counter[str]] = {}
+    for case in checked:
+        for heading, value in case.counts:
+            counts.setdefault(heading, Counter())[value] += 1
+    problems = [*inventory.problems, *(p for case in checked for p in case.problems)]
+    prefix = f"{directory}{os.sep}"
+    return Report(
+        kind=kind,
+        directory=str(directory),
+        cases=len(checked),
+        counts={heading: dict(sorted(counter.items())) for heading, counter in counts.items()},
+        problems=sorted(
+            Problem(p.path.removeprefix(prefix), p.reason.replace(prefix, "")) for p in problems
+        ),
+        notes=list(inventory.notes),
+    )

@@ -1,0 +1,165 @@
+"""Video files, decoded with PyAV: counted honestly, and read from the nearest key frame on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ranp.errors import IntegrityError, UsageError
+from ranp.files import atomic_write
+
+MAX_EDGE = 4096
+"""The largest frame edge that is decoded; a damaged header can claim anything."""
+MAX_FRAMES = 100_000
+
+
+@dataclass(frozen=True)
+class ClipInfo:
+    """What a video's header says."""
+
+    frames: int
+    height: int
+    width: int
+
+
+def probe(path: Path) -> ClipInfo:
+    """Reads a video's header.
+
+    Raises:
+        IntegrityError: The file is no video, or its header makes no sense.
+    """
+    with _opened(path) as (_, stream):
+        return ClipInfo(int(stream.frames), int(stream.height), int(stream.width))
+
+
+def read_frames(path: Path, start: int, count: int) -> NDArray[np.uint8]:
+    """Decodes consecutive RGB frames [count, H, W, 3].
+
+    Decoding begins at the last key frame before them. Where frames are stored out of order
+    (B-frames), an .avi does not say which frame a seek leads to, so that decoding begins at the
+    first one. It ends after the last frame asked for in either case.
+
+    Args:
+        path: The video.
+        start: First frame.
+        count: Number of frames; all of them must exist.
+    """
+    with _opened(path) as (container, stream):
+        if not 0 <= start <= start + count <= stream.frames:
+            raise UsageError(f"'{path}' has {stream.frames} frames, not {start} to {start + count}")
+        ordered = not stream.codec_context.has_b_frames
+        if ordered:
+            container.seek(_timestamp(stream, start), stream=stream, backward=True)
+        frames: list[NDArray[np.uint8]] = []
+        number = -1
+        for frame in container.decode(stream):
+            stamp = _frame_number(stream, frame)
+            number = stamp if ordered and number < 0 else number + 1
+            if frame.is_corrupt or (ordered and stamp != number):
+                raise IntegrityError(f"'{path}' is damaged at frame {number}")
+            if number >= start:
+                frames.append(_as_rgb(path, frame, stream))
+            if len(frames) == count:
+                return np.stack(frames)
+        raise IntegrityError(
+            f"'{path}' claims {stream.frames} frames but ends after {number + 1}; fetch it again"
+        )
+
+
+def count_frames(path: Path) -> int:
+    """Decodes a whole video and returns its number of frames, which must be what it claims.
+
+    Raises:
+        IntegrityError: A packet cannot be decoded, or frames are missing or too many.
+    """
+    with _opened(path) as (container, stream):
+        claimed, counted = int(stream.frames), 0
+        for frame in container.decode(stream):
+            _check_frame(path, frame, stream)
+            if frame.is_corrupt:
+                raise IntegrityError(f"'{path}' is damaged: frame {counted} is corrupt")
+            counted += 1
+        if counted != claimed:
+            raise IntegrityError(f"'{path}' claims {claimed} frames but {counted} can be decoded")
+        return counted
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
+    """A video's container and its only video stream, FFmpeg's errors turned into ours."""
+    av = _pyav()
+    try:
+        # By file object, not by name: FFmpeg would take some names for URLs or patterns.
+        with path.open("rb") as file, av.open(file, mode="r") as container:
+            if len(container.streams.video) != 1:
+                raise IntegrityError(
+                    f"'{path}' has {len(container.streams.video)} video streams, not one"
+                )
+            stream = container.streams.video[0]
+            if stream.codec_context is None:
+                raise IntegrityError(f"'{path}' is damaged, or of a codec that FFmpeg lacks")
+            stream.codec_context.thread_count = 1  # the loader's workers are the parallelism
+            if not (0 < stream.width <= MAX_EDGE and 0 < stream.height <= MAX_EDGE):
+                raise IntegrityError(f"'{path}' claims frames of {stream.width}x{stream.height}")
+            if not 0 < stream.frames <= MAX_FRAMES:
+                raise IntegrityError(f"'{path}' claims {stream.frames} frames")
+            stream.codec_context.options = {"err_detect": "explode"}  # conceal nothing
+            yield container, stream
+    except FileNotFoundError as error:
+        raise IntegrityError(f"'{path}' does not exist") from error
+    except (av.FFmpegError, OSError, ValueError, EOFError, MemoryError) as error:
+        raise IntegrityError(f"'{path}' is damaged or no video: {error}; fetch it again") from error
+
+
+def _timestamp(stream: Any, frame: int) -> int:
+    return int(frame / stream.average_rate / stream.time_base)
+
+
+def _frame_number(stream: Any, frame: Any) -> int:
+    """A frame's number by its time stamp; -1 without one."""
+    if frame.pts is None:
+        return -1
+    number: int = round(frame.pts * stream.time_base * stream.average_rate)
+    return number
+
+
+def _check_frame(path: Path, frame: Any, stream: Any) -> None:
+    if (frame.width, frame.height) != (stream.width, stream.height):
+        raise IntegrityError(f"'{path}' is damaged: its frames change size")
+
+
+def _as_rgb(path: Path, frame: Any, stream: Any) -> NDArray[np.uint8]:
+    _check_frame(path, frame, stream)
+    return np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
+
+
+def write_video(path: Path, frames: NDArray[np.uint8], rate: int = 25) -> None:
+    """Writes RGB frames [T, H, W, 3] as an .avi in MPEG-4, the format of UCF101."""
+    av = _pyav()
+    with atomic_write(path) as file, av.open(file, mode="w", format="avi") as container:
+        stream = container.add_stream("mpeg4", rate=rate)
+        stream.height, stream.width = frames.shape[1:3]
+        stream.pix_fmt = "yuv420p"
+        stream.codec_context.codec_tag = "XVID"
+        stream.codec_context.gop_size = 12
+        stream.codec_context.thread_count = 1  # slices, and so the bytes, depend on it
+        stream.codec_context.qmin = stream.codec_context.qmax = 3
+        for frame in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        container.mux(stream.encode(None))
+
+
+def _pyav() -> ModuleType:
+    try:
+        import av
+    except ImportError as error:
+        raise UsageError('videos need PyAV: pip install "ranp[video]"') from error
+    module: ModuleType = av
+    return module
