@@ -4,7 +4,7 @@ from ranp.graph.build import build_graph, unwrap, widths
 from ranp.graph.channel_graph import Alive, ChannelGraph, ClassArray, Layer, measure
 from ranp.graph.inputs import ExampleInput, Inputs, TensorShape, describe_inputs
 from ranp.graph.operation import rule
-from ranp.graph.propagation import is_leaf
+from ranp.graph.propagation import ModuleCall, is_leaf
 from ranp.graph.replay import Divergence, check
 from ranp.graph.surgery import index_dims, named_tensors, rebuild
 
@@ -16,6 +16,7 @@ __all__ = [
     "ExampleInput",
     "Inputs",
     "Layer",
+    "ModuleCall",
     "TensorShape",
     "build_graph",
     "check",

@@ -1,0 +1,95 @@
+"""From retained neurons to living channel classes: what is tied together is decided together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ranp.errors import UsageError
+from ranp.graph import Alive, ChannelGraph
+from ranp.pruning.select import NeuronScores, Retained
+
+Coupling = Literal["paper", "sum", "max", "mean"]
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Channel classes that the same layers produce.
+
+    Attributes:
+        classes: The classes.
+        votes: For each of the layers, the place of its neurons' classes among `classes`, -1 where
+            a neuron is of another bundle.
+    """
+
+    classes: NDArray[np.int64]
+    votes: Mapping[str, NDArray[np.int64]]
+
+
+def bundles(graph: ChannelGraph) -> list[Bundle]:
+    """Sorts the removable classes by the layers that produce them.
+
+    Depthwise layers have no say: their channels follow those that feed them.
+    """
+    voters = [layer for layer in graph.layers.values() if not layer.follows]
+    produced = np.zeros((len(voters), graph.classes), bool)
+    for row, layer in zip(produced, voters, strict=True):
+        row[layer.neurons] = True
+    removable = np.flatnonzero(graph.removable)
+    patterns, bundle_of = np.unique(produced[:, removable], axis=1, return_inverse=True)
+    result = []
+    for i in range(patterns.shape[1]):
+        classes = removable[bundle_of.ravel() == i]
+        place = np.full(graph.classes, -1)
+        place[classes] = np.arange(len(classes))
+        members = [layer for layer, said in zip(voters, patterns[:, i], strict=True) if said]
+        result.append(Bundle(classes, {layer.name: place[layer.neurons] for layer in members}))
+    return result
+
+
+def couple(graph: ChannelGraph, retained: Retained, tied: list[Bundle]) -> Alive:
+    """The paper's rule: tied layers all get the largest retained count among them.
+
+    Of layers that produce the same channels (an addition ties them), the one that retains the most
+    decides which. Pinned channels, the last layer's among them, always stay.
+
+    Args:
+        graph: The channel graph.
+        retained: Each layer's own choice.
+        tied: `bundles(graph)`.
+    """
+    alive = ~graph.removable
+    for bundle in tied:
+        best = np.zeros(len(bundle.classes), bool)
+        for name, place in bundle.votes.items():
+            choice = np.zeros(len(bundle.classes), bool)
+            choice[place[retained[name] & (place >= 0)]] = True
+            if choice.sum() > best.sum():
+                best = choice
+        alive[bundle.classes[best]] = True
+    return alive
+
+
+def share(graph: ChannelGraph, s: NeuronScores, how: Coupling) -> NeuronScores:
+    """Gives all neurons of a channel class one score: the sum, largest or mean of theirs.
+
+    So they are retained or removed together by any ranking. "paper" leaves scores alone: there
+    tied layers are reconciled after the ranking, by `couple`.
+    """
+    if how == "paper":
+        return s
+    if how not in ("sum", "max", "mean"):
+        raise UsageError(f"unknown coupling '{how}': use paper, sum, max or mean")
+    total = np.full(graph.classes, -np.inf) if how == "max" else np.zeros(graph.classes)
+    members = np.zeros(graph.classes)
+    add = np.maximum.at if how == "max" else np.add.at
+    for name, layer in graph.layers.items():
+        add(total, layer.neurons, s[name])
+        np.add.at(members, layer.neurons, 1)
+    if how == "mean":
+        total = total / np.maximum(members, 1)
+    return {name: total[layer.neurons] for name, layer in graph.layers.items()}

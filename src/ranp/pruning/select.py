@@ -1,0 +1,71 @@
+"""Eq. 11: which neurons are retained."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ranp.errors import UsageError
+
+NeuronScores = Mapping[str, NDArray[np.float64]]
+"""One number per neuron, by layer name, in the order of the channel graph's layers."""
+
+Retained = dict[str, NDArray[np.bool_]]
+"""Which neurons of each layer are retained."""
+
+
+def top_k(s: NeuronScores, sparsity: float) -> Retained:
+    """Eq. 11: c_u = 1[s_u - s_k >= 0], over the neurons of all layers at once.
+
+    k is `int(n x (1 - sparsity))`; neurons that tie with the k-th are retained.
+
+    Args:
+        s: Importance of every neuron.
+        sparsity: The share of neurons to remove.
+    """
+    check_sparsity(sparsity)
+    everything = np.concatenate(list(s.values()))
+    k = int(len(everything) * (1 - sparsity))
+    if k == 0:
+        return {name: np.zeros(len(values), bool) for name, values in s.items()}
+    s_k = np.partition(everything, len(everything) - k)[len(everything) - k]
+    return {name: values >= s_k for name, values in s.items()}
+
+
+def layerwise(s: NeuronScores, sparsity: float) -> Retained:
+    """The best `ceil(n_l x (1 - sparsity))` neurons of every layer; of equals, the first ones."""
+    check_sparsity(sparsity)
+    retained: Retained = {}
+    for name, values in s.items():
+        best = np.argsort(-values, kind="stable")[: math.ceil(len(values) * (1 - sparsity))]
+        retained[name] = np.zeros(len(values), bool)
+        retained[name][best] = True
+    return retained
+
+
+def random(neurons: Mapping[str, int], sparsity: float, seed: int) -> Retained:
+    """Removes `int(n x sparsity)` neurons at random over all layers.
+
+    The generator is numpy's legacy one, as in the paper's tables.
+
+    Args:
+        neurons: The number of neurons of each layer.
+        sparsity: The share of neurons to remove.
+        seed: Of the generator; the paper's rows have 0.
+    """
+    check_sparsity(sparsity)
+    n = sum(neurons.values())
+    removed = np.random.RandomState(seed).choice(np.arange(n), int(n * sparsity), replace=False)
+    retained = np.ones(n, bool)
+    retained[removed] = False
+    ends = np.cumsum(list(neurons.values()))[:-1]
+    return dict(zip(neurons, np.split(retained, ends), strict=True))
+
+
+def check_sparsity(sparsity: float) -> None:
+    """Refuses anything that is not a share."""
+    if not 0 <= sparsity <= 1:
+        raise UsageError(f"sparsity {sparsity} is not between 0 and 1: it is a share of neurons")
