@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ranp.data.nifti import Volume, read_labels, read_volume, same_geometry
-from ranp.data.splits import fold_cases, stratified_folds
+from ranp.data.splits import in_split, stratified_folds
 from ranp.data.verification import Checked, Inventory, Problem, guarded, some
 from ranp.data.volumes import crop_or_pad, normalise, random_corner
 from ranp.errors import IntegrityError, UsageError
@@ -42,22 +42,19 @@ class BratsCase:
         grade: "HGG" or "LGG" by folder, "ungraded" in the flat layouts.
         images: The four modalities, in the order of `MODALITIES`.
         labels: The segmentation; None where there is none (the challenge's own validation set).
+        fold: Which of the 5 folds it is in, stratified by grade; None without segmentation.
     """
 
     id: str
     grade: str
     images: tuple[Path, ...]
     labels: Path | None
+    fold: int | None = None
 
 
 def regions(labels: NDArray[np.integer]) -> dict[str, NDArray[np.bool_]]:
     """The masks of ET, TC and WT in a label volume."""
     return {name: np.isin(labels, members) for name, members in REGIONS.items()}
-
-
-def folds(cases: Sequence[BratsCase]) -> dict[str, int]:
-    """Case id to fold, stratified by grade."""
-    return stratified_folds({case.id: case.grade for case in cases})
 
 
 def read_case(case: BratsCase) -> tuple[NDArray[Any], NDArray[np.uint8]]:
@@ -139,11 +136,11 @@ def open_reader(
         size: Edge of the training crops.
         fold: Which fold validates, 0 to 4.
     """
-    cases = {case.id: case for case in inventory(directory).cases if case.labels}
-    chosen = fold_cases(folds(list(cases.values())), split, fold)
+    cases = inventory(directory).cases
+    chosen = tuple(case for case in cases if in_split(case.fold, split, fold))
     if not chosen:
         raise UsageError(f"no case of split '{split}' in '{directory}': it has {len(cases)} cases")
-    return BratsReader(tuple(cases[name] for name in chosen), size if split == "train" else None)
+    return BratsReader(chosen, size if split == "train" else None)
 
 
 def inventory(directory: Path) -> Inventory:
@@ -177,7 +174,8 @@ def inventory(directory: Path) -> Inventory:
             f"'{directory}' holds no BraTS data; expected files named <case>_flair.nii.gz, "
             "_t1, _t1ce, _t2 and _seg, in folders HGG and LGG or flat"
         )
-    return Inventory(cases, problems, notes)
+    folds = stratified_folds({case.id: case.grade for case in cases if case.labels})
+    return Inventory([replace(c, fold=folds.get(c.id)) for c in cases], problems, notes)
 
 
 def check(case: BratsCase) -> Checked:
@@ -185,6 +183,7 @@ def check(case: BratsCase) -> Checked:
 
     def read() -> Iterator[tuple[str, str]]:
         yield "grade", case.grade
+        yield "fold", "none" if case.fold is None else str(case.fold)
         if case.labels is None:
             volumes = [read_volume(path) for path in case.images]
             _check_geometry(case.images, volumes)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ranp.data.nifti import read_labels, read_volume, same_geometry
-from ranp.data.splits import fold_cases, stratified_folds
+from ranp.data.splits import in_split, stratified_folds
 from ranp.data.verification import Checked, Inventory, Problem, guarded, some
 from ranp.data.verification import nothing_more as conclude
 from ranp.data.volumes import centre_corner, crop_or_pad, normalise, random_corner
@@ -30,11 +30,12 @@ _LAYOUTS = (("imagesTr", "labelsTr"), ("images", "labels"))
 
 @dataclass(frozen=True)
 class HippocampusCase:
-    """An image and its labels; None where one of the two is absent (such cases are skipped)."""
+    """An image and its labels; None where one is absent, and then without a fold: skipped."""
 
     id: str
     image: Path | None
     labels: Path | None
+    fold: int | None = None
 
 
 def read_case(case: HippocampusCase) -> tuple[Any, Any]:
@@ -99,16 +100,11 @@ def open_reader(
         size: Edge of the cubes.
         fold: Which fold validates, 0 to 4.
     """
-    pairs = {case.id: case for case in inventory(directory).cases if case.image and case.labels}
-    chosen = fold_cases(folds(list(pairs)), split, fold)
+    cases = inventory(directory).cases
+    chosen = tuple(case for case in cases if in_split(case.fold, split, fold))
     if not chosen:
-        raise UsageError(f"no case of split '{split}' in '{directory}': it has {len(pairs)} pairs")
-    return HippocampusReader(tuple(pairs[name] for name in chosen), size, split == "train")
-
-
-def folds(ids: Sequence[str]) -> dict[str, int]:
-    """Case id to fold."""
-    return stratified_folds(dict.fromkeys(ids, "all"))
+        raise UsageError(f"no case of split '{split}' in '{directory}': it has {len(cases)} cases")
+    return HippocampusReader(chosen, size, split == "train")
 
 
 def inventory(directory: Path) -> Inventory:
@@ -123,8 +119,9 @@ def inventory(directory: Path) -> Inventory:
         )
     images, foreign = _volumes(directory / image_name)
     labels, more_foreign = _volumes(directory / label_name)
+    folds = stratified_folds(dict.fromkeys(images.keys() & labels.keys(), "all"))
     cases = [
-        HippocampusCase(name, images.get(name), labels.get(name))
+        HippocampusCase(name, images.get(name), labels.get(name), folds.get(name))
         for name in sorted(images.keys() | labels.keys())
     ]
     notes = [
@@ -175,6 +172,7 @@ def check(case: HippocampusCase) -> Checked:
             return
         _, labels = read_case(case)
         yield "cases", "paired"
+        yield "fold", str(case.fold)
         for label in np.unique(labels):
             yield "label", str(label)
 

@@ -49,13 +49,14 @@ class ShapeFiles:
         id: `<synset>/<name>`.
         points: The .pts or .txt file.
         labels: The .seg file; equal to `points` in the layout `normal`; None if it is absent.
-        split: The split by list or folder; None where the MD5 decides.
+        splits: The splits by list or folder; empty where the MD5 decides. More than one is
+            possible: the official lists have 35 shapes in two of them.
     """
 
     id: str
     points: Path
     labels: Path | None
-    split: str | None
+    splits: tuple[str, ...]
 
     @property
     def category(self) -> Category:
@@ -72,9 +73,9 @@ def md5_split(content: bytes) -> str:
     return "train" if first_byte < 0x80 else "validation"
 
 
-def split_of(shape: ShapeFiles) -> str:
-    """The split a shape belongs to."""
-    return shape.split or md5_split(shape.points.read_bytes())
+def splits_of(shape: ShapeFiles) -> tuple[str, ...]:
+    """The splits a shape belongs to; one, unless the lists say otherwise."""
+    return shape.splits or (md5_split(shape.points.read_bytes()),)
 
 
 def read_points(shape: ShapeFiles) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -194,7 +195,7 @@ def open_reader(
         raise UsageError(f"ShapeNet has no split '{split}'; it has {', '.join(SPLITS)}")
     if fold != 0:
         raise UsageError(f"ShapeNet has one split, not folds; fold {fold} does not exist")
-    shapes = [s for s in inventory(directory).cases if s.labels and split_of(s) == split]
+    shapes = [s for s in inventory(directory).cases if s.labels and split in splits_of(s)]
     if not shapes:
         raise UsageError(f"no labelled shape of split '{split}' in '{directory}'")
     return ShapeNetReader(tuple(shapes), size, cache)
@@ -208,13 +209,13 @@ def inventory(directory: Path) -> Inventory:
             for name in _CHALLENGE
             for synset in BY_SYNSET
         ]
-        found = [_pair_up(d, lab, "test" if n == "test" else None) for d, lab, n in pairs]
+        found = [_pair_up(d, lab, ("test",) if n == "test" else ()) for d, lab, n in pairs]
         return _joined(found, {})
     lists = _split_lists(directory)
     synsets = [synset for synset in BY_SYNSET if (directory / synset).is_dir()]
     if any((directory / synset / "points").is_dir() for synset in synsets):
         folders = [(directory / s / "points", directory / s / "points_label") for s in synsets]
-        return _joined([_pair_up(points, labels, None) for points, labels in folders], lists)
+        return _joined([_pair_up(points, labels, ()) for points, labels in folders], lists)
     if synsets:
         return _joined([_tables(directory / synset) for synset in synsets], lists)
     raise UsageError(
@@ -235,12 +236,12 @@ def _files(folder: Path, suffix: str) -> tuple[dict[str, Path], list[Problem]]:
     return {path.stem: path for path in visible if path.suffix == suffix}, foreign
 
 
-def _pair_up(points: Path, labels: Path, split: str | None) -> Inventory:
+def _pair_up(points: Path, labels: Path, splits: tuple[str, ...]) -> Inventory:
     synset = points.name if points.name in BY_SYNSET else points.parent.name
     point_files, foreign = _files(points, ".pts")
     label_files, more_foreign = _files(labels, ".seg")
     shapes = [
-        ShapeFiles(f"{synset}/{stem}", path, label_files.get(stem), split)
+        ShapeFiles(f"{synset}/{stem}", path, label_files.get(stem), splits)
         for stem, path in point_files.items()
     ]
     notes = [f"{s.id}: no label; skipped" for s in shapes if s.labels is None]
@@ -253,25 +254,26 @@ def _pair_up(points: Path, labels: Path, split: str | None) -> Inventory:
 
 def _tables(folder: Path) -> Inventory:
     files, foreign = _files(folder, ".txt")
-    shapes = [ShapeFiles(f"{folder.name}/{stem}", p, p, None) for stem, p in files.items()]
+    shapes = [ShapeFiles(f"{folder.name}/{stem}", p, p, ()) for stem, p in files.items()]
     return Inventory(shapes, foreign)
 
 
-def _split_lists(directory: Path) -> dict[str, str]:
-    """Shape id to split, from the JSON lists; empty where there are none."""
-    splits: dict[str, str] = {}
+def _split_lists(directory: Path) -> dict[str, tuple[str, ...]]:
+    """Shape id to splits, from the JSON lists; empty where there are none."""
+    splits: dict[str, tuple[str, ...]] = {}
     for split, name in _LIST_FILES.items():
         path = directory / "train_test_split" / name
         if path.is_file():
             try:
                 entries = json.loads(path.read_bytes())
-                splits |= {"/".join(entry.split("/")[-2:]): split for entry in entries}
+                shapes = ["/".join(entry.split("/")[-2:]) for entry in entries]
             except (ValueError, AttributeError, TypeError) as error:
                 raise IntegrityError(f"'{path}' is no list of shapes: {error}") from error
+            splits |= {shape: (*splits.get(shape, ()), split) for shape in shapes}
     return splits
 
 
-def _joined(found: Iterable[Inventory], lists: Mapping[str, str]) -> Inventory:
+def _joined(found: Iterable[Inventory], lists: Mapping[str, tuple[str, ...]]) -> Inventory:
     found = list(found)
     shapes = [shape for part in found for shape in part.cases]
     problems = [problem for part in found for problem in part.problems]
@@ -283,6 +285,9 @@ def _joined(found: Iterable[Inventory], lists: Mapping[str, str]) -> Inventory:
             problems.append(
                 Problem("train_test_split", f"{some(absent)} listed but absent of {len(lists)}")
             )
+        twice = [shape for shape, splits in lists.items() if len(splits) > 1]
+        if twice:
+            notes.append(f"{some(twice)} listed in more than one split; read in each of them")
         notes += [f"{s.id}: in no split list; skipped" for s in shapes if s.id not in lists]
         shapes = [
             ShapeFiles(s.id, s.points, s.labels, lists[s.id]) for s in shapes if s.id in lists
@@ -299,7 +304,8 @@ def check(shape: ShapeFiles) -> Checked:
             yield "split", "unlabelled"
             return
         _, labels = read_points(shape)
-        yield "split", split_of(shape)
+        for split in splits_of(shape):
+            yield "split", split
         yield "category", shape.category.name
         for label in np.unique(labels):
             part = shape.category.parts[label - shape.category.first]

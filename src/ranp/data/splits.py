@@ -36,11 +36,11 @@ def stratified_folds(strata: Mapping[str, str], folds: int = FOLDS) -> dict[str,
     return assignment
 
 
-def fold_cases(assignment: Mapping[str, int], split: str, fold: int) -> list[str]:
-    """The sorted ids of a split: `validation` is one fold, `train` the others.
+def in_split(case_fold: int | None, split: str, fold: int) -> bool:
+    """Whether a case belongs to a split: `validation` is one fold, `train` the others.
 
     Args:
-        assignment: What `stratified_folds` returned.
+        case_fold: The case's fold; None for a case that cannot be used.
         split: "train" or "validation".
         fold: Which fold validates.
     """
@@ -48,4 +48,4 @@ def fold_cases(assignment: Mapping[str, int], split: str, fold: int) -> list[str
         raise UsageError(f"this data set has no split '{split}'; it has train and validation")
     if not 0 <= fold < FOLDS:
         raise UsageError(f"fold {fold} is not within 0 to {FOLDS - 1}")
-    return sorted(c for c, f in assignment.items() if (f == fold) == (split == "validation"))
+    return case_fold is not None and (case_fold == fold) == (split == "validation")

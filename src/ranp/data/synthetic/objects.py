@@ -33,7 +33,7 @@ def _airplane(u: Uniform) -> PartSurfaces:
     span, chord, sweep = u(0.35, 0.55), u(0.12, 0.2), u(5, 35)
     at, under = u(-0.05, 0.1), u(0.2, 0.5)
     wing = _mirrored(
-        lambda s: box(chord, 0.015, span).at(0, 0, s * span / 2).turned("y", s * sweep).at(at)
+        lambda s: box(chord, 0.015, span).at(0, 0, s * span / 2).turned("y", -s * sweep).at(at)
     )
     tail_x = -0.45 * length
     tailplane = _mirrored(
@@ -250,7 +250,7 @@ def _skateboard(u: Uniform) -> PartSurfaces:
             for z in (-width * 0.45, width * 0.45)
         ],
         "deck": [box(length, 0.02, width), *kick],
-        "truck": [box(0.06, 0.06, width * 0.6).at(x, under + 0.025) for x in (-axle, axle)],
+        "truck": [box(0.06, 0.06, width * 0.6).at(x, under + 0.015) for x in (-axle, axle)],
     }
 
 

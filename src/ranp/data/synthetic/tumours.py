@@ -99,7 +99,7 @@ def _regions(size: int, rng: np.random.Generator, grade: str) -> dict[str, NDArr
     side = rng.choice((-1.0, 1.0))
     centre = (side * rng.uniform(0.25, 0.42), rng.uniform(-0.35, 0.35), rng.uniform(-0.3, 0.3))
     radius = rng.uniform(0.3, 0.46)
-    depth = ball(centre, radius * rng.uniform(0.8, 1.25, 3), 0.18)
+    depth = ball(centre, radius * rng.uniform(0.8, 1.25, 3), 0.18) + 0.1 * folds
     core = rng.uniform(0.5, 0.75)
     rim = core * (rng.uniform(0.55, 0.8) if grade == "HGG" else rng.uniform(0.85, 0.95))
     return {

@@ -1,0 +1,150 @@
+"""`ranp data`: write synthetic data sets, verify real ones, look at either."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from ranp.data.verification import Report
+
+app = typer.Typer(help="Synthetic data, verification and pictures.", no_args_is_help=True)
+
+_SHOWN_PROBLEMS = 50
+
+_KIND = typer.Argument(metavar="KIND", help="shapenet, brats, ucf101 or hippocampus.")
+_DIRECTORY = typer.Argument(metavar="DIR", help="The data set's directory.")
+_JSON = typer.Option("--json", help="Print the result as JSON.")
+_QUIET = typer.Option("--quiet", "-q", help="No messages, no progress bar.")
+
+
+@app.command()
+def synth(
+    kind: Annotated[str, _KIND],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="A new or empty directory.")],
+    cases: Annotated[int, typer.Option(help="Number of cases.")] = 64,
+    size: Annotated[
+        int, typer.Option(help="Edge of volumes, height of frames; no effect on shapes.")
+    ] = 64,
+    seed: Annotated[int, typer.Option(help="Same seed, same files.")] = 0,
+    as_json: Annotated[bool, _JSON] = False,
+    quiet: Annotated[bool, _QUIET] = False,
+) -> None:
+    """Write a synthetic data set in a real one's format."""
+    from ranp.data.registry import synthesise
+
+    with _progress(quiet) as bar:
+        bar.add_task(f"writing {kind}", total=None)
+        synthesise(kind, out, cases=cases, size=size, seed=seed)
+    if as_json:
+        _print_json({"kind": kind, "directory": str(out), "cases": cases, "seed": seed})
+    else:
+        typer.echo(f"{cases} synthetic {kind} cases in {out}")
+    _say(quiet, f"Next: ranp data verify {kind} {out}")
+
+
+@app.command()
+def verify(
+    kind: Annotated[str, _KIND],
+    directory: Annotated[Path, _DIRECTORY],
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes; by default one per core.")
+    ] = None,
+    as_json: Annotated[bool, _JSON] = False,
+    quiet: Annotated[bool, _QUIET] = False,
+) -> None:
+    """Read every case once and list all that is wrong; exit code 4 if anything is."""
+    from ranp.data import registry
+
+    with _progress(quiet) as bar:
+        task = bar.add_task(f"verifying {kind}", total=None)
+        report = registry.verify(
+            kind,
+            directory,
+            workers=workers,
+            started=lambda total: bar.update(task, total=total),
+            progress=lambda: bar.advance(task),
+        )
+    if as_json:
+        _print_json(report.to_json())
+    else:
+        _print_report(report)
+    if not report.ok:
+        _say(quiet, f"Next: mend these files, then again: ranp data verify {kind} {directory}")
+        raise typer.Exit(4)
+    _say(quiet, f"Next: ranp data show {kind} {directory}")
+
+
+@app.command()
+def show(
+    kind: Annotated[str, _KIND],
+    directory: Annotated[Path, _DIRECTORY],
+    out: Annotated[Path, typer.Option(help="The PNG file to write.")] = Path("cases.png"),
+    cases: Annotated[int, typer.Option(min=1, help="How many cases to draw.")] = 4,
+    split: Annotated[str, typer.Option(help="train, validation or (ShapeNet) test.")] = "train",
+    size: Annotated[
+        int | None, typer.Option(help="Edge of grids, crops or frames; the kind's own by default.")
+    ] = None,
+    as_json: Annotated[bool, _JSON] = False,
+    quiet: Annotated[bool, _QUIET] = False,
+) -> None:
+    """Draw a few cases, evenly spread over a split, as the network will get them."""
+    from ranp.data.registry import open_cases
+
+    opened = open_cases(kind, directory, split, size=size)
+    count = min(cases, len(opened))
+    indices = [index * len(opened) // count for index in range(count)]
+    from ranp.data.pictures import draw_cases
+
+    with _progress(quiet) as bar:
+        bar.add_task(f"drawing {kind}", total=None)
+        draw_cases(kind, opened, indices, out)
+    shown = [opened.ids[index] for index in indices]
+    if as_json:
+        _print_json({"kind": kind, "picture": str(out), "cases": shown})
+    else:
+        typer.echo(f"{out}: {', '.join(shown)}")
+    _say(quiet, "Next: ranp train --help")
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Progress]:
+    """A bar on stderr, where that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as Remaining
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Remaining())
+    hidden = quiet or not console.is_terminal
+    with Progress(*columns, console=console, disable=hidden, transient=True) as bar:
+        yield bar
+
+
+def _print_report(report: Report) -> None:
+    typer.echo(f"{report.kind} in {report.directory}: {report.cases} cases")
+    for heading, counts in report.counts.items():
+        typer.echo(f"  {heading}: " + ", ".join(f"{name} ({n})" for name, n in counts.items()))
+    for note in report.notes:
+        typer.echo(f"  note: {note}")
+    for problem in report.problems[:_SHOWN_PROBLEMS]:
+        typer.echo(f"  WRONG {problem.path}: {problem.reason}")
+    if len(report.problems) > _SHOWN_PROBLEMS:
+        typer.echo(f"  ... and {len(report.problems) - _SHOWN_PROBLEMS} more; --json lists all")
+    typer.echo("all is well" if report.ok else f"{len(report.problems)} problems")
+
+
+def _print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=1))
+
+
+def _say(quiet: bool, message: str) -> None:
+    if not quiet:
+        typer.echo(message, err=True)
