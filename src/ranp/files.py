@@ -9,9 +9,12 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ranp.errors import IntegrityError, UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _TEMPORARY = ".ranp-tmp-"
 
@@ -138,3 +141,54 @@ def read_sealed_json(path: str | Path, what: str) -> dict[str, Any]:
         )
     assert isinstance(content, dict)
     return content
+
+
+def save_tensors(
+    path: str | Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
+) -> None:
+    """Writes tensors to a safetensors file, atomically, with a SHA-256 of all that is in it."""
+    from safetensors.torch import save
+
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    content = {**metadata, "sha256": _tensors_sha256(plain, metadata)}
+    with atomic_write(path) as file:
+        file.write(save(plain, content))
+
+
+def load_tensors(path: str | Path, what: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Reads what `save_tensors` wrote; refuses anything that was changed since.
+
+    Args:
+        path: The file.
+        what: What the file should hold, for the error message ("scores", "weights").
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(str(path), "pt") as file:
+            metadata = dict(file.metadata() or {})
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError as error:
+        raise UsageError(f"{what} '{path}' do not exist") from error
+    except (SafetensorError, OSError, ValueError) as error:
+        raise IntegrityError(
+            f"'{path}' is not a readable safetensors file ({error}); restore it or make it again"
+        ) from error
+    seal = metadata.pop("sha256", None)
+    if seal is None or seal != _tensors_sha256(tensors, metadata):
+        raise IntegrityError(
+            f"{what} '{path}' were changed after they were written (the SHA-256 differs); "
+            "restore the file or make it again"
+        )
+    return tensors, metadata
+
+
+def _tensors_sha256(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+    import torch
+
+    digest = hashlib.sha256(canonical_json(dict(metadata)).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -23,14 +23,13 @@ What a training step really takes is in `ranp.resources.training_memory`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from torch import nn
 
 from ranp.errors import UsageError
-from ranp.graph import Alive, ChannelGraph, ModuleCall, measure, named_tensors, unwrap
+from ranp.graph import Alive, ChannelGraph, ModuleCall, measure, unwrap
 
 Convention = Literal["paper", "appendix", "macs"]
 CONVENTIONS: tuple[Convention, ...] = ("paper", "appendix", "macs")
@@ -172,9 +171,7 @@ def count(
             kinds.setdefault(name, type(modules[name]).__name__)
             flops[name] = flops.get(name, 0) + measure(contraction.extent, alive)
     parameters = _parameters(model, graph, alive)
-    neurons = {
-        name: int(alive[layer.neurons].sum()) for name, layer in graph.layers.items()
-    }
+    neurons = {name: int(alive[layer.neurons].sum()) for name, layer in graph.layers.items()}
     names = dict.fromkeys([*kinds, *parameters, *neurons])
     return Costs(
         convention,

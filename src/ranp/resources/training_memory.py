@@ -69,7 +69,11 @@ class _LiveBytes(TorchDispatchMode):
         return sum(size for _, size in self._live.values())
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         out = func(*args, **(kwargs or {}))
         for tensor in tensors_in(out):

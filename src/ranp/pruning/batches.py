@@ -1,0 +1,101 @@
+"""From whatever a loader yields to a loss, and down to parts of a batch where memory is short."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from ranp.errors import UsageError
+
+LossFunction = Callable[[Any, Any], Tensor]
+Forward = Callable[[nn.Module, Any], Tensor]
+
+_PAIRS = (("x", "y"), ("image", "label"), ("input", "target"), ("inputs", "targets"))
+
+
+def make_forward(loss: LossFunction | None, forward: Forward | None) -> Forward:
+    """The function from model and batch to loss: the user's own, or `loss(model(x), y)`."""
+    if forward is not None:
+        return forward
+    if loss is None:
+        raise UsageError("give a loss(output, target), or a forward(model, batch) -> loss")
+
+    def default(model: nn.Module, batch: Any) -> Tensor:
+        x, y = split_pair(batch)
+        return loss(model(x), y)
+
+    return default
+
+
+def split_pair(batch: Any) -> tuple[Any, Any]:
+    """Input and target of a batch that is a pair, or a mapping with usual names."""
+    if isinstance(batch, Mapping):
+        for x, y in _PAIRS:
+            if x in batch and y in batch:
+                return batch[x], batch[y]
+        raise UsageError(
+            f"a batch has the keys {', '.join(map(repr, batch))}; expected "
+            f"{' or '.join(f'{x!r} and {y!r}' for x, y in _PAIRS)}, or a forward(model, batch)"
+        )
+    if isinstance(batch, (tuple, list)) and len(batch) == 2:
+        return batch[0], batch[1]
+    shape = f" of length {len(batch)}" if isinstance(batch, (tuple, list)) else ""
+    raise UsageError(
+        f"a batch is a {type(batch).__name__}{shape}; expected a pair (x, y), a mapping, "
+        "or a forward(model, batch) that understands it"
+    )
+
+
+def to_device(batch: Any, device: torch.device) -> Any:
+    """Moves all tensors of a batch."""
+    return pytree.tree_map(lambda t: t.to(device) if isinstance(t, Tensor) else t, batch)
+
+
+def checked_loss(value: Any) -> Tensor:
+    """Refuses a loss that backward cannot start from."""
+    if not isinstance(value, Tensor):
+        raise UsageError(f"the loss is a {type(value).__name__}; expected a scalar tensor")
+    if value.numel() != 1:
+        raise UsageError(
+            f"the loss has the shape {tuple(value.shape)}; expected a scalar: take its mean"
+        )
+    if not value.requires_grad:
+        raise UsageError("the loss does not depend on the network's weights; is it detached?")
+    return value
+
+
+def batch_size(batch: Any) -> int:
+    """The size of the first dimension of a batch's first tensor; 1 if there is none."""
+    tensors = [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)]
+    return next((t.shape[0] for t in tensors if t.dim() > 0), 1)
+
+
+def parts(batch: Any, count: int) -> Iterator[tuple[Any, float]]:
+    """Cuts a batch into parts, each with its share of the samples."""
+    size = batch_size(batch)
+    if count <= 1:
+        yield batch, 1.0
+        return
+    for indices in torch.arange(size).tensor_split(count):
+        start, stop = int(indices[0]), int(indices[-1]) + 1
+
+        def cut(leaf: Any, start: int = start, stop: int = stop) -> Any:
+            if isinstance(leaf, Tensor) and leaf.dim() > 0 and leaf.shape[0] == size:
+                return leaf[start:stop]
+            return leaf
+
+        yield pytree.tree_map(cut, batch), (stop - start) / size
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out; on a CPU it is a mere RuntimeError."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and (
+        "can't allocate memory" in text or "out of memory" in text or "not enough memory" in text
+    )

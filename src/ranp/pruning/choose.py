@@ -1,0 +1,187 @@
+"""Algorithm 1, second half, and Algorithm 2: from scores to living channels, and how far it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from torch import nn
+
+from ranp.errors import InfeasibleError, UsageError
+from ranp.graph import Alive, ChannelGraph
+from ranp.pruning.balance import balance
+from ranp.pruning.coupling import Bundle, Coupling, bundles, couple, share
+from ranp.pruning.identity import check_fingerprint
+from ranp.pruning.importance import mnmg, mpmg
+from ranp.pruning.methods import DEFAULT_LAMBDA, METHODS, Method, Resource
+from ranp.pruning.reweight import reweight
+from ranp.pruning.scores import Scores
+from ranp.pruning.select import NeuronScores, layerwise, random, top_k
+from ranp.pruning.snip import select_weights
+from ranp.resources import count
+
+DELTA = 1e-4
+"""How closely Algorithm 2 finds the maximum sparsity."""
+
+
+@dataclass(frozen=True)
+class Chooser:
+    """Everything a choice of neurons depends on, but for the sparsity.
+
+    Attributes:
+        model: The full network.
+        graph: Its channel graph.
+        method: A row of the table of methods.
+        scores: Of the network, for methods that need them.
+        lam: lambda of Eq. 10.
+        resource: What Eq. 10 reweights by: a named resource or a cost for every layer; the
+            method's own if not given.
+        coupling: How tied channels are decided (see `ranp.pruning.coupling`).
+        floor: Neurons that every layer keeps at least.
+        multiple: Channel counts are rounded up to a multiple of it.
+        seed: For random selection.
+    """
+
+    model: nn.Module
+    graph: ChannelGraph
+    method: Method
+    scores: Scores | None = None
+    lam: float = DEFAULT_LAMBDA
+    resource: Resource | Mapping[str, float] | None = None
+    coupling: Coupling = "paper"
+    floor: int = 0
+    multiple: int = 1
+    seed: int = 0
+    _tied: list[Bundle] = field(default_factory=list, repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuses scores that are missing or of another network."""
+        if self.method.needs_scores and self.scores is None:
+            raise UsageError(f"method '{self.method.name}' needs scores; score the network first")
+        if self.scores is not None:
+            check_fingerprint(self.graph, self.scores.fingerprint, "scores")
+        if self.floor < 0 or self.multiple < 1:
+            raise UsageError("floor must not be negative, and multiple must be at least 1")
+        self._tied.extend(bundles(self.graph))
+
+    @cached_property
+    def importance(self) -> NeuronScores:
+        """The final importance of every neuron: Eq. 6 or 7, then Eq. 9, then Eq. 10."""
+        s = self._criterion()
+        if self.method.balance:
+            s = balance(s)
+        resource = self.resource if self.resource is not None else self.method.resource
+        if resource is not None:
+            s = reweight(s, self._tau(resource), self.lam)
+        return share(self.graph, s, self.coupling)
+
+    def _criterion(self) -> NeuronScores:
+        method, scores = self.method, self.scores
+        if method.criterion == "none" or scores is None:
+            return {name: np.zeros(len(layer)) for name, layer in self.graph.layers.items()}
+        if method.criterion == "mpmg":
+            return mpmg(scores, method.reduction)
+        if method.criterion == "mnmg":
+            return mnmg(scores, method.reduction)
+        return scores.average(method.criterion)
+
+    def _tau(self, resource: Resource | Mapping[str, float]) -> Mapping[str, float]:
+        """Tau of Eq. 10: what each layer itself costs, by the paper's counting."""
+        if isinstance(resource, Mapping):
+            return resource
+        column = {"flops": "flops", "memory": "activations", "params": "parameters"}.get(resource)
+        if column is None:
+            raise UsageError(
+                f"unknown resource '{resource}': use flops, memory, params or a mapping"
+            )
+        costs = {cost.name: float(getattr(cost, column)) for cost in self._full_costs.layers}
+        return {name: costs.get(name, 0.0) for name in self.graph.layers}
+
+    @cached_property
+    def _full_costs(self):  # type: ignore[no-untyped-def]
+        return count(self.model, self.graph)
+
+    def choose(self, sparsity: float) -> Alive:
+        """The channel classes that live at a sparsity; layers may come out empty."""
+        selection = self.method.selection
+        if selection == "weights":
+            assert self.scores is not None
+            sensitivity = {n: t.abs() for n, t in self.scores.weight_averages("signed").items()}
+            return select_weights(self.graph, sensitivity, sparsity)
+        if selection == "flat":
+            return self._flat(sparsity)
+        if selection == "random":
+            neurons = {name: len(layer) for name, layer in self.graph.layers.items()}
+            retained = random(neurons, sparsity, self.seed)
+        else:
+            ranked = top_k if selection == "global" else layerwise
+            retained = ranked(self.importance, sparsity)
+        if self.floor:
+            for name, s in self.importance.items():
+                retained[name][np.argsort(-s, kind="stable")[: self.floor]] = True
+        alive = couple(self.graph, retained, self._tied)
+        return alive if self.multiple == 1 else self._rounded(alive)
+
+    def _rounded(self, alive: Alive) -> Alive:
+        """Brings back the best removed channels until counts are multiples."""
+        alive = alive.copy()
+        worth = np.zeros(self.graph.classes)
+        for name, layer in self.graph.layers.items():
+            np.maximum.at(worth, layer.neurons, self.importance[name])
+        for bundle in self._tied:
+            living = int(alive[bundle.classes].sum())
+            missing = -living % self.multiple
+            dead = bundle.classes[~alive[bundle.classes]]
+            alive[dead[np.argsort(-worth[dead], kind="stable")[:missing]]] = True
+        return alive
+
+    def _flat(self, sparsity: float) -> Alive:
+        """The widest uniform network whose FLOPs do not exceed those of ranp-f."""
+        reference = Chooser(self.model, self.graph, METHODS["ranp-f"], self.scores, lam=self.lam)
+        budget = count(self.model, self.graph, reference.choose(sparsity)).gflops
+        equal = {name: np.zeros(len(layer)) for name, layer in self.graph.layers.items()}
+
+        def narrow(share: float) -> Alive:
+            return couple(self.graph, layerwise(equal, share), self._tied)
+
+        share = bisect(lambda s: count(self.model, self.graph, narrow(s)).gflops > budget) + DELTA
+        return narrow(min(share, 1 - DELTA))
+
+    def feasible(self, sparsity: float) -> bool:
+        """Whether every layer keeps at least one neuron."""
+        return not self.graph.empty_layers(self.choose(sparsity))
+
+    def require(self, sparsity: float) -> Alive:
+        """The channels that live at a sparsity, all layers of which keep some.
+
+        Raises:
+            InfeasibleError: Names a layer that would be emptied, and how far one can go.
+        """
+        alive = self.choose(sparsity)
+        empty = self.graph.empty_layers(alive)
+        if empty:
+            raise InfeasibleError(
+                f"{self.method.name} at sparsity {sparsity} leaves no neuron in layer '{empty[0]}'"
+                + (f" and {len(empty) - 1} others" if len(empty) > 1 else "")
+                + f"; the largest feasible sparsity is {self.max_sparsity():.4f}, "
+                "or keep a floor of neurons in every layer"
+            )
+        return alive
+
+    def max_sparsity(self) -> float:
+        """Algorithm 2: the largest sparsity at which every layer keeps a neuron, to 1e-4."""
+        return bisect(self.feasible)
+
+
+def bisect(holds: Callable[[float], bool]) -> float:
+    """The largest sparsity in [0, 1], to `DELTA`, for which something holds that holds at 0."""
+    kappa_min, kappa_max = 0.0, 1.0
+    while kappa_max - kappa_min > DELTA:
+        kappa = 0.5 * (kappa_min + kappa_max)
+        if holds(kappa):
+            kappa_min = kappa
+        else:
+            kappa_max = kappa
+    return kappa_min

@@ -1,0 +1,133 @@
+"""What scoring a network leaves behind: sums over batches, from which every ranking follows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from ranp.errors import IntegrityError, UsageError
+from ranp.files import canonical_json, load_tensors, save_tensors
+from ranp.pruning.select import NeuronScores
+
+ByLayer = Mapping[str, Tensor]
+
+_SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Statistics of every neuron, for any method, sparsity and lambda without touching data again.
+
+    Attributes:
+        batches: How many batches were scored.
+        fan_in: Weights per neuron, by layer, in the order of the layers.
+        sums: By statistic and layer, a sum per neuron over batches: `mpmg` is sum_v |g_uv|,
+            `mnmg` is sum_v g_uv, and on request `grasp`.
+        weight_sums: On request, sums over batches per single weight, with a row per neuron:
+            `abs` of |g_uv| and `signed` of g_uv.
+        constants: What the weights alone say: `magnitude` is sum_v |w_uv|, and `synflow`.
+        settings: How the network was scored.
+        fingerprint: Of the network.
+    """
+
+    batches: int
+    fan_in: Mapping[str, int]
+    sums: Mapping[str, ByLayer]
+    settings: Mapping[str, Any]
+    fingerprint: str
+    weight_sums: Mapping[str, ByLayer] = field(default_factory=dict)
+    constants: Mapping[str, ByLayer] = field(default_factory=dict)
+
+    def average(self, statistic: str) -> NeuronScores:
+        """A statistic per neuron: its mean over batches, or what it is if it has no batches."""
+        if statistic in self.constants:
+            return _numpy(self.constants[statistic])
+        self._require(statistic, self.sums)
+        return {n: s / self.batches for n, s in _numpy(self.sums[statistic]).items()}
+
+    def weight_averages(self, statistic: str) -> ByLayer:
+        """A statistic per weight: its mean over batches."""
+        self._require(statistic, self.weight_sums)
+        return {name: total / self.batches for name, total in self.weight_sums[statistic].items()}
+
+    def _require(self, statistic: str, among: Mapping[str, ByLayer]) -> None:
+        if statistic not in among:
+            held = ", ".join([*self.sums, *self.weight_sums, *self.constants])
+            raise UsageError(
+                f"these scores hold no '{statistic}', only {held}; "
+                "score the network again for the method you want"
+            )
+
+    def __add__(self, other: Scores) -> Scores:
+        """The scores of both sets of batches together."""
+        if (self.fingerprint, dict(self.settings)) != (other.fingerprint, dict(other.settings)):
+            raise UsageError("scores of different networks or settings cannot be put together")
+        return replace(
+            self,
+            batches=self.batches + other.batches,
+            sums=_added(self.sums, other.sums),
+            weight_sums=_added(self.weight_sums, other.weight_sums),
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Writes the scores to one safetensors file, atomically and with a SHA-256."""
+        tensors = {
+            f"{group}/{statistic}/{layer}": tensor
+            for group in ("sums", "weight_sums", "constants")
+            for statistic, by_layer in getattr(self, group).items()
+            for layer, tensor in by_layer.items()
+        }
+        about = {
+            "schema": _SCHEMA,
+            "kind": "scores",
+            "batches": self.batches,
+            "fan_in": list(self.fan_in.items()),
+            "settings": dict(self.settings),
+            "fingerprint": self.fingerprint,
+        }
+        save_tensors(path, tensors, {"ranp": canonical_json(about)})
+
+    @classmethod
+    def load(cls, path: str | Path) -> Scores:
+        """Reads scores; refuses damaged files and files of another kind."""
+        tensors, metadata = load_tensors(path, "scores")
+        about = json.loads(metadata.get("ranp", "{}"))
+        if (about.get("kind"), about.get("schema")) != ("scores", _SCHEMA):
+            raise IntegrityError(f"'{path}' holds no scores of a kind that this version can read")
+        fan_in = dict(about["fan_in"])
+        groups: dict[str, dict[str, dict[str, Tensor]]] = {}
+        for key in tensors:
+            group, statistic, _ = key.split("/", 2)
+            groups.setdefault(group, {}).setdefault(statistic, {})
+        for group, statistics in groups.items():
+            for statistic, by_layer in statistics.items():
+                for layer in fan_in:  # rankings want the order of the layers, a file has its own
+                    key = f"{group}/{statistic}/{layer}"
+                    if key in tensors:
+                        by_layer[layer] = tensors[key]
+        return cls(
+            batches=about["batches"],
+            fan_in=fan_in,
+            sums=groups.get("sums", {}),
+            settings=about["settings"],
+            fingerprint=about["fingerprint"],
+            weight_sums=groups.get("weight_sums", {}),
+            constants=groups.get("constants", {}),
+        )
+
+
+def _numpy(by_layer: ByLayer) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
+    return {name: tensor.double().numpy() for name, tensor in by_layer.items()}
+
+
+def _added(a: Mapping[str, ByLayer], b: Mapping[str, ByLayer]) -> dict[str, dict[str, Tensor]]:
+    return {
+        statistic: {name: by_layer[name] + b[statistic][name] for name in by_layer}
+        for statistic, by_layer in a.items()
+    }

@@ -1,0 +1,82 @@
+"""SNIP made dense: single weights are pruned, then the neurons that nothing passes through go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ranp.graph import Alive, ChannelGraph, Layer
+from ranp.pruning.select import check_sparsity
+
+
+def select_weights(
+    graph: ChannelGraph,
+    sensitivity: Mapping[str, Tensor],
+    sparsity: float,
+    *,
+    backward: bool = True,
+) -> Alive:
+    """SNIP NP: global top-k over single weights, then removal of dead neurons.
+
+    Args:
+        graph: The channel graph.
+        sensitivity: |g| of every weight by layer, a row per neuron (Eq. 2; its normalisation does
+            not change the order).
+        sparsity: The share of weights to remove. Layers that must stay whole, the last one among
+            them, keep all of theirs.
+        backward: Whether neurons that feed nothing go, besides those that nothing feeds.
+    """
+    check_sparsity(sparsity)
+    whole = {n for n, layer in graph.layers.items() if not graph.removable[layer.neurons].any()}
+    everything = torch.cat([s.reshape(-1) for n, s in sensitivity.items() if n not in whole])
+    k = int(len(everything) * (1 - sparsity))
+    threshold = everything.topk(k).values[-1] if k else torch.tensor(float("inf"))
+    connections = {
+        name: _connections(layer, rows >= threshold if name not in whole else rows == rows)
+        for name, layer in graph.layers.items()
+        if (rows := sensitivity.get(name)) is not None
+    }
+    return remove_dead(graph, connections, backward=backward)
+
+
+def _connections(layer: Layer, survives: Tensor) -> NDArray[np.bool_]:
+    """Which input channel reaches which neuron, from which single weights survive."""
+    neurons, inputs = len(layer), len(layer.inputs)
+    per_group = inputs // layer.groups
+    within = survives.reshape(neurons, per_group, -1).any(2).numpy()
+    if layer.groups == 1:
+        return within
+    result = np.zeros((neurons, inputs), bool)
+    for group, rows in enumerate(np.array_split(np.arange(neurons), layer.groups)):
+        columns = slice(group * per_group, (group + 1) * per_group)
+        result[rows, columns] = within[rows]
+    return result
+
+
+def remove_dead(
+    graph: ChannelGraph, connections: Mapping[str, NDArray[np.bool_]], *, backward: bool = True
+) -> Alive:
+    """The channels that signals still pass through: reached from before, and needed behind.
+
+    Args:
+        graph: The channel graph.
+        connections: By layer, which input channel reaches which neuron.
+        backward: Whether channels that feed nothing go as well.
+    """
+    alive = graph.all_alive()
+    while True:
+        reached, needed = ~graph.removable, ~graph.removable
+        for name, layer in graph.layers.items():
+            if layer.follows or name not in connections:
+                continue
+            live = connections[name] & alive[layer.inputs] & alive[layer.neurons][:, None]
+            reached[layer.neurons[live.any(1)]] = True
+            needed[layer.inputs[live.any(0)]] = True
+        still = alive & reached & (needed if backward else True)
+        if np.array_equal(still, alive):
+            return alive
+        alive = still

@@ -1,0 +1,64 @@
+"""A model lent out for scoring, and given back as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import torch
+from torch import nn
+
+from ranp.errors import UsageError
+from ranp.graph.surgery import mode
+from ranp.models.initialization import glorot_normal_, orthogonal_
+
+ScoringWeights = Literal["fresh", "orthogonal", "given"]
+
+
+@contextmanager
+def scoring_state(
+    model: nn.Module, scored: Iterable[nn.Parameter], weights: ScoringWeights, seed: int
+) -> Iterator[None]:
+    """Puts a model into the state in which it is scored, and restores it afterwards.
+
+    Train mode, as in the paper; only scored parameters ask for gradients; with "fresh" weights
+    Glorot-normal ones and batch norm scales from U(0, 1) stand in for the model's own. Modes,
+    running statistics and other buffers, `requires_grad`, gradients, weights and the state of the
+    random number generators are set back, whatever happens.
+
+    Args:
+        model: The model.
+        scored: The parameters whose gradients are needed.
+        weights: "fresh" or "orthogonal" for a network at initialization, "given" to score the
+            weights as they are.
+        seed: For fresh weights, and for dropout.
+    """
+    if weights not in ("fresh", "orthogonal", "given"):
+        raise UsageError(f"unknown weights '{weights}': use 'fresh', 'orthogonal' or 'given'")
+    wanted = {id(parameter) for parameter in scored}
+    parameters = [(p, p.requires_grad, p.grad, p.data) for p in model.parameters()]
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    devices = {p.device for p, *_ in parameters if p.device.type != "cpu"}
+    with torch.random.fork_rng(sorted(devices, key=str)), mode(model, training=True):
+        try:
+            for parameter, *_ in parameters:
+                parameter.requires_grad_(id(parameter) in wanted)
+                parameter.grad = None
+                if weights != "given":
+                    parameter.data = parameter.data.clone()
+            generator = torch.Generator().manual_seed(seed)
+            if weights == "fresh":
+                glorot_normal_(model, gamma="uniform", generator=generator)
+            elif weights == "orthogonal":
+                orthogonal_(model, gamma="uniform", generator=generator)
+            torch.manual_seed(seed)
+            yield
+        finally:
+            with torch.no_grad():
+                for parameter, wants_grad, grad, data in parameters:
+                    parameter.data = data
+                    parameter.grad = grad
+                    parameter.requires_grad_(wants_grad)
+                for buffer, before in buffers:
+                    buffer.copy_(before)

@@ -1,0 +1,37 @@
+"""Activation checkpointing for any model: compute again in the backward pass what was not kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+
+def blocks(model: nn.Module) -> list[nn.Module]:
+    """The outermost modules with parameters that are called as such, not mere containers."""
+    result: list[nn.Module] = []
+    for child in model.children():
+        if isinstance(child, (nn.ModuleList, nn.ModuleDict)):
+            result += blocks(child)
+        elif next(child.parameters(), None) is not None:
+            result.append(child)
+    return result
+
+
+@contextmanager
+def checkpointed(model: nn.Module) -> Iterator[None]:
+    """While inside, each block of the model keeps its inputs only and runs twice."""
+
+    def forget(block: nn.Module) -> None:
+        del block.forward
+
+    with ExitStack() as stack:
+        for block in blocks(model):
+            if "forward" in vars(block):
+                continue  # shared, or patched by somebody else
+            block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+            stack.callback(forget, block)
+        yield
