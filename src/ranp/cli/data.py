@@ -33,6 +33,9 @@ def synth(
     size: Annotated[
         int, typer.Option(help="Edge of volumes, height of frames; no effect on shapes.")
     ] = 64,
+    classes: Annotated[
+        int | None, typer.Option(help="Classes of clips, 10 by default (ucf101 only).")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same files.")] = 0,
     as_json: Annotated[bool, _JSON] = False,
     quiet: Annotated[bool, _QUIET] = False,
@@ -42,7 +45,7 @@ def synth(
 
     with _progress(quiet) as bar:
         bar.add_task(f"writing {kind}", total=None)
-        synthesise(kind, out, cases=cases, size=size, seed=seed)
+        synthesise(kind, out, cases=cases, size=size, seed=seed, classes=classes)
     if as_json:
         _print_json({"kind": kind, "directory": str(out), "cases": cases, "seed": seed})
     else:

@@ -165,7 +165,15 @@ def verify(
     return report
 
 
-def synthesise(kind: str, directory: str | Path, *, cases: int, size: int, seed: int) -> None:
+def synthesise(
+    kind: str,
+    directory: str | Path,
+    *,
+    cases: int,
+    size: int,
+    seed: int,
+    classes: int | None = None,
+) -> None:
     """Writes a synthetic data set in a kind's real format.
 
     Args:
@@ -174,10 +182,14 @@ def synthesise(kind: str, directory: str | Path, *, cases: int, size: int, seed:
         cases: Number of cases.
         size: Edge of volumes and frames; for shapes, which are points, it has no effect.
         seed: The same seed gives the same files.
+        classes: Number of classes of clips, 10 by default; the other kinds have no choice.
     """
+    if classes is not None and kind != "ucf101":
+        raise UsageError(f"the number of classes can be chosen for ucf101 alone, not for {kind}")
     directory = Path(directory)
     if directory.is_dir() and any(directory.iterdir()):
         raise UsageError(f"'{directory}' is not empty; choose a new directory")
     if cases < 1:
         raise UsageError(f"{cases} cases: at least one is needed")
-    kind_named(kind).writer(directory, cases=cases, size=size, seed=seed)
+    chosen = {} if classes is None else {"classes": classes}
+    kind_named(kind).writer(directory, cases=cases, size=size, seed=seed, **chosen)

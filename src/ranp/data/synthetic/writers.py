@@ -15,7 +15,7 @@ from ranp.data.brats import MODALITIES
 from ranp.data.nifti import write_volume
 from ranp.data.parts import CATEGORIES
 from ranp.data.synthetic.hippocampi import check_crop_size, draw_crop
-from ranp.data.synthetic.motion import MOTIONS, draw_clip, render
+from ranp.data.synthetic.motion import MOTIONS, check_classes, draw_clip, render
 from ranp.data.synthetic.shapes import draw_shape
 from ranp.data.synthetic.tumours import check_phantom_size, draw_phantom
 from ranp.data.video import write_video
@@ -24,7 +24,6 @@ from ranp.files import ensure_directory, write_text
 
 _BRATS_AFFINE = np.diag([-1.0, -1.0, 1.0, 1.0])  # 1 mm, axes as in BraTS
 _CLIP_FRAMES = 40
-_CLIPS_PER_CLASS = 8
 _MIN_FRAME = 32
 
 
@@ -58,16 +57,15 @@ def write_brats(directory: Path, *, cases: int, size: int, seed: int) -> None:
         write_volume(folder / f"{name}_seg.nii.gz", phantom.labels, _BRATS_AFFINE)
 
 
-def write_ucf101(directory: Path, *, cases: int, size: int, seed: int) -> None:
+def write_ucf101(directory: Path, *, cases: int, size: int, seed: int, classes: int = 10) -> None:
     """Writes clips of motion in a tree by class, with class index and lists of three splits.
 
-    There are as many classes as leave each of them 8 clips, 2 at least and 101 at most. Frames
-    are `size` high and a third wider, 40 per clip. In split k every fourth clip of a class, from
-    the k-th on, is for testing.
+    Frames are `size` high and a third wider, 40 per clip. The clips take turns in class, up to
+    101 of them. In split k every fourth clip of a class, from the k-th on, is for testing.
     """
     if size < _MIN_FRAME or size % 2:
         raise UsageError(f"frames {size} high: choose an even number from {_MIN_FRAME} on")
-    classes = min(max(cases // _CLIPS_PER_CLASS, 2), len(MOTIONS))
+    check_classes(classes)
     ensure_directory(directory)
     width = size * 4 // 3 // 2 * 2  # 4:3 as in UCF101, even as the codec wants it
     lists: dict[str, list[str]] = {}

@@ -1,0 +1,17 @@
+"""Fixtures shared by all tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder with real sample data; tests that need it are skipped where it is absent."""
+    root = Path(os.environ.get("RANP_SHARED", Path(__file__).parents[1].parent / "shared"))
+    if not (root / "data").is_dir():
+        pytest.skip("no real sample data: set RANP_SHARED to the folder that holds data/")
+    return root / "data"
