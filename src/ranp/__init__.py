@@ -1,5 +1,74 @@
-"""Resource aware neuron pruning at initialization, for any PyTorch model."""
+"""Resource aware neuron pruning at initialization, for any PyTorch model.
+
+result = ranp.prune(model, loader, loss, sparsity=0.8)
+result.model                               # the slim network, ready to train
+result.plan.save("plan.json")              # portable, no pickle
+ranp.Plan.load("plan.json").apply(MyNet()) # rebuild it anywhere
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from ranp._version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from ranp.api import Result, plan, prune, score, search, trace
+    from ranp.errors import (
+        InfeasibleError,
+        IntegrityError,
+        RanpError,
+        TraceError,
+        UsageError,
+    )
+    from ranp.graph import ChannelGraph
+    from ranp.pruning import METHODS, Scores
+    from ranp.resources import Costs, count, predict_training_memory
+    from ranp.slimming import Plan, load_weights, save_weights
+
+# What is exported is imported when first asked for: importing torch takes seconds, and
+# `ranp --help` should not.
+_HOMES = {
+    "ranp.api": ("Result", "plan", "prune", "score", "search", "trace"),
+    "ranp.errors": ("InfeasibleError", "IntegrityError", "RanpError", "TraceError", "UsageError"),
+    "ranp.graph": ("ChannelGraph",),
+    "ranp.pruning": ("METHODS", "Scores"),
+    "ranp.resources": ("Costs", "count", "predict_training_memory"),
+    "ranp.slimming": ("Plan", "load_weights", "save_weights"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "METHODS",
+    "ChannelGraph",
+    "Costs",
+    "InfeasibleError",
+    "IntegrityError",
+    "Plan",
+    "RanpError",
+    "Result",
+    "Scores",
+    "TraceError",
+    "UsageError",
+    "__version__",
+    "count",
+    "load_weights",
+    "plan",
+    "predict_training_memory",
+    "prune",
+    "save_weights",
+    "score",
+    "search",
+    "trace",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'ranp' has no attribute '{name}'")
+    return getattr(import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

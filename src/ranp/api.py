@@ -1,0 +1,341 @@
+"""The pipeline in one screen: trace, score, choose, slim."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+from rich.console import Group, RenderableType
+from torch import Tensor, nn
+
+from ranp.errors import UsageError
+from ranp.graph import ChannelGraph, ExampleInput, build_graph, unwrap
+from ranp.pruning import (
+    DEFAULT_LAMBDA,
+    Chooser,
+    Coupling,
+    Forward,
+    LossFunction,
+    Resource,
+    Scores,
+    ScoringWeights,
+    Settled,
+    find_method,
+    make_forward,
+)
+from ranp.pruning import score as score_neurons
+from ranp.pruning.batches import split_pair
+from ranp.report.terminal import plain, retained_table, totals_table
+from ranp.resources import Costs, count
+from ranp.slimming import Init, Plan, slim_model
+
+
+@dataclass(frozen=True)
+class Result:
+    """A pruned network and how it came about.
+
+    Attributes:
+        model: The slim network, ready to train.
+        plan: Which neurons were kept; portable.
+        scores: What the network was scored with, to plan again without data; None for methods
+            that need none.
+        before: Costs of the full network.
+        after: Costs of the slim network.
+    """
+
+    model: nn.Module
+    plan: Plan
+    scores: Scores | None
+    before: Costs
+    after: Costs
+
+    def __rich__(self) -> RenderableType:
+        """The table of before and after, and the kept neurons of every layer."""
+        layers = [(name, k.neurons, len(k.kept)) for name, k in self.plan.layers.items()]
+        return Group(
+            totals_table({"full": self.before.totals(), self.plan.method: self.after.totals()}),
+            "",
+            retained_table(layers),
+        )
+
+    def __str__(self) -> str:
+        """The same as text."""
+        return plain(self)
+
+
+def trace(
+    model: nn.Module, example_input: ExampleInput, *, protect: Iterable[str] = ()
+) -> ChannelGraph:
+    """Finds out which channels of a model belong together (see `ranp.graph.build_graph`)."""
+    return build_graph(model, example_input, protect=protect)
+
+
+def score(
+    model: nn.Module,
+    loader: Iterable[Any],
+    loss: LossFunction | None = None,
+    *,
+    forward: Forward | None = None,
+    methods: Iterable[str] = ("ranp-f",),
+    batches: int | None = None,
+    weights: ScoringWeights = "fresh",
+    example_input: ExampleInput | None = None,
+    graph: ChannelGraph | None = None,
+    seed: int = 0,
+) -> Scores:
+    """Scores every neuron in one pass over the data, at the cost of plain training steps.
+
+    Args:
+        model: Any model; it is given back as it was.
+        loader: Yields batches: pairs (x, y), mappings, or what `forward` understands.
+        loss: From output and target to a scalar.
+        forward: From model and batch to a scalar, in the place of `loss`.
+        methods: The methods that the scores must serve.
+        batches: How many batches at the most; all if not given.
+        weights: "fresh" scores the network at initialization, as the paper does; "given" scores
+            its weights as they are.
+        example_input: What to trace the model with; the first batch if not given.
+        graph: The model's channel graph, if there is one already.
+        seed: For fresh weights and dropout.
+    """
+    graph = graph or trace(model, _example(loader, example_input))
+    statistics = {s for name in methods for s in find_method(name).statistics}
+    return score_neurons(
+        model,
+        graph,
+        loader,
+        make_forward(loss, forward),
+        statistics=statistics,
+        weights=weights,
+        batches=batches,
+        seed=seed,
+    )
+
+
+def plan(
+    model: nn.Module,
+    scores: Scores | None = None,
+    *,
+    sparsity: float,
+    method: str = "ranp-f",
+    lam: float | None = None,
+    resource: Resource | Mapping[str, float] | None = None,
+    coupling: Coupling = "paper",
+    floor: int = 0,
+    multiple: int = 1,
+    seed: int = 0,
+    example_input: ExampleInput | None = None,
+    graph: ChannelGraph | None = None,
+    protect: Iterable[str] = (),
+) -> Plan:
+    """Decides which neurons are kept, from scores alone.
+
+    Args:
+        model: The full model.
+        scores: From `score`; not needed for "layerwise" and "random".
+        sparsity: The share of neurons to remove (of weights, for "snip").
+        method: A name out of `ranp.METHODS`.
+        lam: lambda of Eq. 10; 11 if not given.
+        resource: What Eq. 10 reweights by, if not what the method does: "flops", "memory",
+            "params", or a cost for every layer.
+        coupling: How channels that are tied by additions are decided: "paper", "sum", "max" or
+            "mean".
+        floor: Neurons that every layer keeps at least.
+        multiple: Round channel counts up to a multiple of it.
+        seed: For random selection.
+        example_input: What to trace the model with, if there is no graph.
+        graph: The model's channel graph, if there is one already.
+        protect: Layers whose neurons must all stay.
+
+    Raises:
+        InfeasibleError: A layer would lose all its neurons.
+    """
+    protect = tuple(protect)
+    chooser = Chooser(
+        unwrap(model),
+        graph or trace(model, _given(example_input), protect=protect),
+        find_method(method),
+        scores,
+        lam=DEFAULT_LAMBDA if lam is None else lam,
+        resource=resource,
+        coupling=coupling,
+        floor=floor,
+        multiple=multiple,
+        seed=seed,
+    )
+    return _plan(chooser, sparsity, protect)
+
+
+def search(
+    model: nn.Module,
+    scores: Scores | None = None,
+    *,
+    method: str = "ranp-f",
+    lam: float | None = None,
+    resource: Resource | Mapping[str, float] | None = None,
+    coupling: Coupling = "paper",
+    seed: int = 0,
+    example_input: ExampleInput | None = None,
+    graph: ChannelGraph | None = None,
+    protect: Iterable[str] = (),
+) -> float:
+    """Algorithm 2: the largest sparsity at which every layer keeps a neuron, to 1e-4.
+
+    The arguments are those of `plan`.
+    """
+    chooser = Chooser(
+        unwrap(model),
+        graph or trace(model, _given(example_input), protect=protect),
+        find_method(method),
+        scores,
+        lam=DEFAULT_LAMBDA if lam is None else lam,
+        resource=resource,
+        coupling=coupling,
+        seed=seed,
+    )
+    return chooser.max_sparsity()
+
+
+def prune(
+    model: nn.Module,
+    loader: Iterable[Any] | None = None,
+    loss: LossFunction | None = None,
+    *,
+    sparsity: float,
+    method: str = "ranp-f",
+    lam: float | None = None,
+    resource: Resource | Mapping[str, float] | None = None,
+    forward: Forward | None = None,
+    example_input: ExampleInput | None = None,
+    batches: int | Literal["auto"] | None = None,
+    weights: ScoringWeights = "fresh",
+    init: Init = "fresh",
+    seed: int = 0,
+    coupling: Coupling = "paper",
+    floor: int = 0,
+    multiple: int = 1,
+    protect: Iterable[str] = (),
+) -> Result:
+    """Makes a network smaller before it is trained.
+
+    Traces the model, scores every neuron over the loader's batches, keeps the best, and builds the
+    network that has only those. The model itself is not changed.
+
+    Args:
+        model: Any model.
+        loader: Yields batches: pairs (x, y), mappings, or what `forward` understands. Not needed
+            for methods without data.
+        loss: From output and target to a scalar.
+        sparsity: The share of neurons to remove (of weights, for "snip").
+        method: A name out of `ranp.METHODS`.
+        lam: lambda of Eq. 10; 11 if not given.
+        resource: What Eq. 10 reweights by, if not what the method does: "flops", "memory",
+            "params", or a cost for every layer.
+        forward: From model and batch to a scalar, in the place of `loss`.
+        example_input: What to trace the model with and count its costs at; the first batch's
+            input, one sample of it, if not given. It may be larger than what is scored with.
+        batches: How many batches to score at the most; all if not given. "auto" stops when the
+            kept neurons no longer change.
+        weights: "fresh" scores the network at initialization, as the paper does; "given" scores
+            its weights as they are.
+        init: Weights of the slim network: "fresh", "orthogonal", or "keep" the surviving ones.
+        seed: For all random numbers.
+        coupling: How channels that are tied by additions are decided.
+        floor: Neurons that every layer keeps at least.
+        multiple: Round channel counts up to a multiple of it.
+        protect: Layers whose neurons must all stay.
+
+    Returns:
+        The slim model, the plan, the scores, and the costs before and after.
+    """
+    protect = tuple(protect)
+    row = find_method(method)
+    example = example_input if example_input is not None else _example(loader, None)
+    graph = trace(model, example, protect=protect)
+
+    chooser = partial(
+        Chooser,
+        unwrap(model),
+        graph,
+        row,
+        lam=DEFAULT_LAMBDA if lam is None else lam,
+        resource=resource,
+        coupling=coupling,
+        floor=floor,
+        multiple=multiple,
+        seed=seed,
+    )
+    scores = None
+    if row.needs_scores:
+        settled = Settled(lambda so_far: chooser(scores=so_far).choose(sparsity))
+        scores = score_neurons(
+            model,
+            graph,
+            loader if loader is not None else (),
+            make_forward(loss, forward),
+            statistics=row.statistics,
+            weights=weights,
+            batches=None if batches == "auto" else batches,
+            enough=settled if batches == "auto" else None,
+            seed=seed,
+        )
+        if batches == "auto":
+            agreement = {"agreement": settled.reached}
+            scores = replace(scores, settings={**scores.settings, **agreement})
+    made = _plan(chooser(scores=scores), sparsity, protect)
+    alive = made.alive(graph)
+    return Result(
+        model=slim_model(model, graph, alive, init=init, seed=seed),
+        plan=made,
+        scores=scores,
+        before=count(model, graph),
+        after=count(model, graph, alive),
+    )
+
+
+def _example(loader: Iterable[Any] | None, example_input: ExampleInput | None) -> ExampleInput:
+    """One sample of the first batch's input, where no example is given."""
+    if example_input is not None:
+        return example_input
+    batch = next(iter(loader), None) if loader is not None else None
+    if batch is None:
+        raise UsageError("give an example_input: there is no batch to take it from")
+    x, _ = split_pair(batch)
+    if not isinstance(x, Tensor):
+        raise UsageError("give an example_input: the batch's input is not a single tensor")
+    return (1, *x.shape[1:])
+
+
+def _given(example_input: ExampleInput | None) -> ExampleInput:
+    if example_input is None:
+        raise UsageError("give an example_input or a graph: the model must be traced")
+    return example_input
+
+
+def _plan(chooser: Chooser, sparsity: float, protect: tuple[str, ...]) -> Plan:
+    alive = chooser.require(sparsity)
+    resource = dict(chooser.resource) if isinstance(chooser.resource, Mapping) else chooser.resource
+    settings: dict[str, Any] = {
+        "sparsity": sparsity,
+        "lambda": chooser.lam,
+        "resource": resource,
+        "coupling": chooser.coupling,
+        "floor": chooser.floor,
+        "multiple": chooser.multiple,
+        "seed": chooser.seed,
+    }
+    if chooser.scores is not None:
+        settings["scoring"] = {**chooser.scores.settings, "batches": chooser.scores.batches}
+    return Plan.make(
+        chooser.graph,
+        alive,
+        method=chooser.method.name,
+        settings=settings,
+        costs={
+            "full": count(chooser.model, chooser.graph).totals(),
+            "slim": count(chooser.model, chooser.graph, alive).totals(),
+        },
+        protect=protect,
+    )

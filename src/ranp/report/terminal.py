@@ -1,0 +1,92 @@
+"""One look for all tables and bars in the terminal: 80 columns are enough, colour is a bonus."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+Totals = Mapping[str, float]
+
+_COLUMNS = (
+    ("gflops", "GFLOPs", ".2f"),
+    ("param_mb", "params MB", ".2f"),
+    ("memory_mb", "memory MB", ".2f"),
+    ("neurons", "neurons", ",d"),
+)
+
+
+def plain(renderable: RenderableType, width: int = 80) -> str:
+    """A renderable as text without colour."""
+    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False)
+    console.print(renderable)
+    output = console.file
+    assert isinstance(output, io.StringIO)
+    return output.getvalue().rstrip("\n")
+
+
+def table(title: str | None = None, caption: str | None = None) -> Table:
+    """An empty table in the house style."""
+    return Table(
+        title=title,
+        caption=caption,
+        box=None,
+        pad_edge=False,
+        title_justify="left",
+        caption_justify="left",
+        title_style="bold",
+        caption_style="dim",
+        header_style="bold",
+        padding=(0, 2, 0, 0),
+    )
+
+
+def totals_table(rows: Mapping[str, Totals], title: str | None = None) -> Table:
+    """Networks side by side; every row but the first also says what share is left of the first."""
+    result = table(title, caption="Counted at the traced input size, by the paper's rules.")
+    result.add_column("")
+    for _, heading, _ in _COLUMNS:
+        result.add_column(heading, justify="right")
+        if len(rows) > 1:
+            result.add_column("", justify="right", style="dim")
+    reference = next(iter(rows.values()))
+    for name, totals in rows.items():
+        cells: list[str] = []
+        for key, _, form in _COLUMNS:
+            value = totals[key]
+            cells.append(format(int(value) if form == ",d" else value, form))
+            if len(rows) > 1:
+                share = value / reference[key] if reference[key] else 1.0
+                cells.append("" if totals is reference else f"{100 * share:.1f} %")
+        result.add_row(name, *cells)
+    return result
+
+
+def bar(share: float, width: int = 24) -> Text:
+    """A bar of a share of 1, readable without colour."""
+    filled = round(share * width)
+    if share > 0:
+        filled = max(filled, 1)
+    return Text("█" * filled, style="cyan") + Text("░" * (width - filled), style="dim")
+
+
+def retained_table(layers: Sequence[tuple[str, int, int]], title: str | None = None) -> Table:
+    """Kept neurons per layer, as numbers and bars.
+
+    Args:
+        layers: Name, neurons, kept neurons.
+        title: Above the table.
+    """
+    result = table(title)
+    result.add_column("layer", overflow="fold")
+    result.add_column("kept", justify="right")
+    result.add_column("of", justify="right")
+    result.add_column("")
+    result.add_column("", justify="right", style="dim")
+    for name, neurons, kept in layers:
+        share = kept / neurons
+        result.add_row(name, f"{kept:,}", f"{neurons:,}", bar(share), f"{100 * share:.0f} %")
+    return result

@@ -1,0 +1,255 @@
+"""A plan: which neurons of a network are kept. Portable, readable, and checked on reading."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ranp._version import __version__
+from ranp.errors import IntegrityError, UsageError
+from ranp.files import canonical_json, read_sealed_json, sha256, write_sealed_json
+from ranp.graph import (
+    Alive,
+    ChannelGraph,
+    ExampleInput,
+    Inputs,
+    TensorShape,
+    build_graph,
+    named_tensors,
+    unwrap,
+)
+from ranp.slimming.slim import Init, slim_model
+
+_SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class KeptLayer:
+    """A layer of the full network: how many neurons it has, and which of them are kept."""
+
+    neurons: int
+    kept: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which neurons of which network are kept, and how that was decided.
+
+    Attributes:
+        layers: Every convolution and linear layer by module name.
+        shapes: Parameters and buffers of the full network, by name: what the plan fits.
+        inputs: What the network was traced with.
+        method: The name of the method.
+        settings: Sparsity, lambda, seed and all else the choice depends on.
+        costs: Resources of the full and of the slim network.
+        protect: Layers that the user protected.
+        network: What the network is called on the command line, if it has a name.
+        versions: Of the software that made the plan.
+    """
+
+    layers: Mapping[str, KeptLayer]
+    shapes: Mapping[str, tuple[int, ...]]
+    inputs: Mapping[str, Any]
+    method: str
+    settings: Mapping[str, Any]
+    costs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    protect: tuple[str, ...] = ()
+    network: str | None = None
+    versions: Mapping[str, str] = field(
+        default_factory=lambda: {"ranp": __version__, "torch": str(torch.__version__)}
+    )
+
+    @classmethod
+    def make(cls, graph: ChannelGraph, alive: Alive, **about: Any) -> Plan:
+        """The plan of a choice of living channels.
+
+        Args:
+            graph: The channel graph of the full network.
+            alive: Which channel classes live.
+            about: The other attributes: method, settings, costs, protect, network.
+        """
+        kept = graph.kept(alive)
+        return cls(
+            layers={
+                name: KeptLayer(len(layer), tuple(kept[name].tolist()))
+                for name, layer in graph.layers.items()
+            },
+            shapes={name: tensor.shape for name, tensor in graph.shapes.items()},
+            inputs=_inputs_to_json(graph.inputs),
+            **about,
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the names and shapes of the full network's tensors."""
+        return sha256(canonical_json([[name, list(s)] for name, s in self.shapes.items()]))
+
+    def apply(
+        self,
+        model: nn.Module,
+        *,
+        init: Init = "fresh",
+        seed: int = 0,
+        transfer: bool = False,
+        example_input: ExampleInput | None = None,
+    ) -> nn.Module:
+        """Builds the slim network from an instance of the full one, which is not changed.
+
+        Args:
+            model: An instance of the network that the plan was made for.
+            init: "fresh" (Glorot-normal), "orthogonal", or "keep" the model's own weights.
+            seed: For new weights.
+            transfer: Whether the first layer may take another number of input channels and the
+                last give another number of classes (the paper's transfer between data sets).
+            example_input: What to trace the model with, if not what the plan was made with.
+
+        Raises:
+            IntegrityError: The model is not the plan's; the first layer that differs is named.
+        """
+        model = unwrap(model)
+        if not transfer:
+            self._check_shapes(model)
+        inputs = self._example(model, transfer) if example_input is None else example_input
+        graph = build_graph(model, inputs, protect=self.protect)
+        return slim_model(model, graph, self.alive(graph, transfer=transfer), init=init, seed=seed)
+
+    def alive(self, graph: ChannelGraph, *, transfer: bool = False) -> Alive:
+        """The living channel classes of a graph of the plan's network."""
+        unknown = self.layers.keys() ^ graph.layers.keys()
+        if unknown:
+            name = next(n for n in [*self.layers, *graph.layers] if n in unknown)
+            where = "the plan" if name in self.layers else "the network"
+            raise IntegrityError(f"plan and network disagree: only {where} has a layer '{name}'")
+        alive = ~graph.removable
+        decided: dict[int, tuple[bool, str]] = {}
+        for name, layer in graph.layers.items():
+            planned = self.layers[name]
+            whole = len(planned.kept) == planned.neurons
+            if planned.neurons != len(layer):
+                if transfer and whole and not graph.removable[layer.neurons].any():
+                    continue
+                raise IntegrityError(
+                    f"plan and network disagree: layer '{name}' has {planned.neurons} neurons in "
+                    f"the plan and {len(layer)} in the network"
+                )
+            keep = np.zeros(len(layer), bool)
+            keep[list(planned.kept)] = True
+            for cls, stays in zip(layer.neurons.tolist(), keep.tolist(), strict=True):
+                before, other = decided.setdefault(cls, (stays, name))
+                if before != stays or (not stays and not graph.removable[cls]):
+                    raise IntegrityError(
+                        f"the plan contradicts itself: '{name}' and '{other}' are tied together, "
+                        "and must keep the same neurons"
+                    )
+            alive[layer.neurons[keep]] = True
+        return alive
+
+    def _check_shapes(self, model: nn.Module) -> None:
+        shapes = {name: tuple(tensor.shape) for name, tensor in named_tensors(model)}
+        for name in dict.fromkeys([*self.shapes, *shapes]):
+            if shapes.get(name) != self.shapes.get(name):
+                raise IntegrityError(
+                    f"the plan is for another network: '{name}' is "
+                    f"{self.shapes.get(name, 'missing')} in the plan and "
+                    f"{shapes.get(name, 'missing')} in the model"
+                )
+
+    def _example(self, model: nn.Module, transfer: bool) -> ExampleInput:
+        device = next((p.device for p in model.parameters()), torch.device("cpu"))
+        args, kwargs = _inputs_from_json(self.inputs, device)
+        if transfer and len(args) == 1 and isinstance(args[0], TensorShape):
+            channels = next(
+                (m.in_channels for m in model.modules() if isinstance(m, nn.modules.conv._ConvNd)),
+                args[0].shape[1],
+            )
+            batch, _, *space = args[0].shape
+            return (batch, channels, *space)
+        return kwargs if kwargs else args
+
+    def save(self, path: str | Path) -> None:
+        """Writes the plan as JSON, atomically and with a SHA-256."""
+        write_sealed_json(
+            path,
+            {
+                "schema": _SCHEMA,
+                "kind": "plan",
+                "method": self.method,
+                "network": self.network,
+                "settings": dict(self.settings),
+                "costs": {name: dict(totals) for name, totals in self.costs.items()},
+                "versions": dict(self.versions),
+                "protect": list(self.protect),
+                "inputs": dict(self.inputs),
+                "layers": [
+                    {"name": name, "neurons": layer.neurons, "kept": list(layer.kept)}
+                    for name, layer in self.layers.items()
+                ],
+                "shapes": [[name, list(shape)] for name, shape in self.shapes.items()],
+            },
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> Plan:
+        """Reads a plan; refuses files that were changed or are no plans."""
+        content = read_sealed_json(path, "plan")
+        if (content.get("kind"), content.get("schema")) != ("plan", _SCHEMA):
+            raise IntegrityError(
+                f"'{path}' is a {content.get('kind')} of schema {content.get('schema')}, "
+                f"and not a plan of schema {_SCHEMA}"
+            )
+        return cls(
+            layers={
+                layer["name"]: KeptLayer(layer["neurons"], tuple(layer["kept"]))
+                for layer in content["layers"]
+            },
+            shapes={name: tuple(shape) for name, shape in content["shapes"]},
+            inputs=content["inputs"],
+            method=content["method"],
+            settings=content["settings"],
+            costs=content["costs"],
+            protect=tuple(content["protect"]),
+            network=content["network"],
+            versions=content["versions"],
+        )
+
+
+def _inputs_to_json(inputs: Inputs) -> dict[str, Any]:
+    def plain(value: Any) -> Any:
+        if isinstance(value, TensorShape):
+            dtype = str(value.dtype).removeprefix("torch.")
+            return {"tensor": list(value.shape), "dtype": dtype}
+        if isinstance(value, (list, tuple)):
+            return [plain(item) for item in value]
+        if isinstance(value, Mapping):
+            return {"mapping": {str(key): plain(item) for key, item in value.items()}}
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        raise UsageError(
+            f"an example input of type {type(value).__name__} cannot be stored in a plan; "
+            "give tensors, numbers and texts"
+        )
+
+    return {
+        "args": [plain(value) for value in inputs.args],
+        "kwargs": {name: plain(value) for name, value in inputs.kwargs.items()},
+    }
+
+
+def _inputs_from_json(
+    stored: Mapping[str, Any], device: torch.device
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def rich(value: Any) -> Any:
+        if isinstance(value, Mapping) and "tensor" in value:
+            return TensorShape(tuple(value["tensor"]), getattr(torch, value["dtype"]), device)
+        if isinstance(value, Mapping):
+            return {key: rich(item) for key, item in value["mapping"].items()}
+        return [rich(item) for item in value] if isinstance(value, list) else value
+
+    args = tuple(rich(value) for value in stored["args"])
+    return args, {name: rich(value) for name, value in stored["kwargs"].items()}
