@@ -68,7 +68,9 @@ def test_mirrored_is_the_mirror_image():
     frames = np.random.default_rng(0).integers(0, 256, (2, 32, 40, 3)).astype(np.uint8)
     plain = cut(frames, centre_square(32, 40), 32)
     np.testing.assert_array_equal(plain, frames[:, :, 4:36])
-    np.testing.assert_array_equal(cut(frames, Window(0, 4, 32, mirrored=True), 32), plain[:, :, ::-1])
+    np.testing.assert_array_equal(
+        cut(frames, Window(0, 4, 32, mirrored=True), 32), plain[:, :, ::-1]
+    )
 
 
 def test_short_clips_are_repeated():

@@ -45,7 +45,7 @@ def test_shape_iou_by_hand():
     bag = category_named("Bag")
     truth = np.array([4, 4, 4, 5, EMPTY])
     predicted = one_hot([4, 5, 5, 5, 4])
-    # handle: 1 of 3 voxels, nothing else said to be handle; body: 1 right of 3 said. Empty: no part.
+    # Handle: 1 of 3 voxels found, none too many. Body: 1 of 3 voxels said to be body is one.
     assert shape_iou(predicted, truth, bag) == pytest.approx((1 / 3 + 1 / 3) / 2)
 
 

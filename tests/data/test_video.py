@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 
@@ -77,10 +79,8 @@ def test_300_mutations_no_crash_and_no_silent_wrong_count(clip, tmp_path):
         except IntegrityError as error:
             refused += 1
             assert "damaged.avi" in str(error)
-        try:
+        with contextlib.suppress(RanpError):
             assert read_frames(damaged, 3, 16).shape[0] == 16
-        except RanpError:
-            pass
     assert refused > 150  # what is not refused has the right count
 
 
