@@ -60,9 +60,11 @@ def cut(frames: NDArray[np.uint8], window: Window, size: int) -> NDArray[np.uint
     if window.mirrored:
         square = square[:, :, ::-1]
     weights = _resize_weights(window.edge, size)
-    # Two matrix products, one per axis: [T, H, W, 3] -> [T, S, W, 3] -> [T, S, S, 3].
+    # One matrix product per axis, with that axis next to the weights: [T, H, W, 3] ->
+    # [T, S, W, 3], and with the colours moved forward -> [T, S, 3, S].
     tall = np.matmul(weights, square.reshape(len(frames), window.edge, -1))
-    both = np.matmul(weights, tall.reshape(len(frames), size, window.edge, 3))
+    lines = tall.reshape(-1, window.edge, 3).transpose(0, 2, 1).reshape(-1, window.edge)
+    both = np.matmul(lines, weights.T).reshape(len(frames), size, 3, size).transpose(0, 1, 3, 2)
     return np.asarray(np.clip(np.rint(both), 0, 255), np.uint8)
 
 

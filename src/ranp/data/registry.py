@@ -129,11 +129,12 @@ def open_cases(
         fold: Which fold validates (BraTS, hippocampus), or the official split less one (UCF101).
         seed: Decides crops, flips and the order of training.
     """
-    from ranp.data.cases import Cases
-
     format = kind_named(kind).format
     size = format.DEFAULT_SIZE if size is None else size
-    return Cases(format.open_reader(_existing(directory), split, size=size, fold=fold), seed)
+    reader = format.open_reader(_existing(directory), split, size=size, fold=fold)
+    from ranp.data.cases import Cases  # torch takes seconds: first see whether there is a need
+
+    return Cases(reader, seed)
 
 
 def verify(

@@ -157,7 +157,7 @@ class ShapeNetReader:
         path = self.cache / str(self.size) / f"{shape.id}.npz"
         stamp = _stamp(shape)
         try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            with path.open("rb") as kept, np.load(kept, allow_pickle=False) as stored:
                 if np.array_equal(stored["stamp"], stamp):
                     return Voxels(self.size, stored["positions"], stored["labels"])
         except Exception:
