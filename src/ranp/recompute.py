@@ -11,14 +11,17 @@ from torch.utils.checkpoint import checkpoint
 
 
 def blocks(model: nn.Module) -> list[nn.Module]:
-    """The outermost modules with parameters that are called as such, not mere containers."""
+    """The outermost modules with parameters that are called as such, not mere containers.
+
+    One that is all of the model is none: recomputing everything at once would save nothing.
+    """
     result: list[nn.Module] = []
     for child in model.children():
         if isinstance(child, (nn.ModuleList, nn.ModuleDict)):
             result += blocks(child)
         elif next(child.parameters(), None) is not None:
             result.append(child)
-    return result
+    return (blocks(result[0]) or result) if len(result) == 1 else result
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -13,6 +13,8 @@ from ranp.errors import UsageError
 
 LossFunction = Callable[[Any, Any], Tensor]
 Forward = Callable[[nn.Module, Any], Tensor]
+Part = tuple[Any, float]
+"""A part of a batch and its share of the batch's samples."""
 
 _PAIRS = (("x", "y"), ("image", "label"), ("input", "target"), ("inputs", "targets"))
 
@@ -74,21 +76,24 @@ def batch_size(batch: Any) -> int:
     return next((t.shape[0] for t in tensors if t.dim() > 0), 1)
 
 
-def parts(batch: Any, count: int) -> Iterator[tuple[Any, float]]:
-    """Cuts a batch into parts, each with its share of the samples."""
+def cut(batch: Any, pieces: int) -> list[Part]:
+    """Cuts a batch into parts, of one sample at the least.
+
+    Tensors whose first dimension is that of the batch are cut; everything else goes to all parts.
+    """
     size = batch_size(batch)
-    if count <= 1:
-        yield batch, 1.0
-        return
-    for indices in torch.arange(size).tensor_split(count):
-        start, stop = int(indices[0]), int(indices[-1]) + 1
+    if min(pieces, size) <= 1:
+        return [(batch, 1.0)]
 
-        def cut(leaf: Any, start: int = start, stop: int = stop) -> Any:
-            if isinstance(leaf, Tensor) and leaf.dim() > 0 and leaf.shape[0] == size:
-                return leaf[start:stop]
-            return leaf
+    def piece(rows: slice) -> Any:
+        def taken(leaf: Any) -> Any:
+            whole = not isinstance(leaf, Tensor) or leaf.dim() == 0 or leaf.shape[0] != size
+            return leaf if whole else leaf[rows]
 
-        yield pytree.tree_map(cut, batch), (stop - start) / size
+        return pytree.tree_map(taken, batch)
+
+    chunks = torch.arange(size).tensor_split(min(pieces, size))
+    return [(piece(slice(int(c[0]), int(c[-1]) + 1)), len(c) / size) for c in chunks]
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -1,18 +1,26 @@
-"""Algorithm 1, second half, and Algorithm 2: from scores to living channels, and how far it goes."""
+"""Algorithm 1, second half, and Algorithm 2: from scores to living channels, and how few."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from ranp.errors import InfeasibleError, UsageError
 from ranp.graph import Alive, ChannelGraph
 from ranp.pruning.balance import balance
-from ranp.pruning.coupling import Bundle, Coupling, bundles, couple, share
+from ranp.pruning.coupling import (
+    Bundle,
+    Coupling,
+    at_least,
+    bundles,
+    couple,
+    in_multiples,
+    share,
+)
 from ranp.pruning.identity import check_fingerprint
 from ranp.pruning.importance import mnmg, mpmg
 from ranp.pruning.methods import DEFAULT_LAMBDA, METHODS, Method, Resource
@@ -20,7 +28,7 @@ from ranp.pruning.reweight import reweight
 from ranp.pruning.scores import Scores
 from ranp.pruning.select import NeuronScores, layerwise, random, top_k
 from ranp.pruning.snip import select_weights
-from ranp.resources import count
+from ranp.resources import Costs, count
 
 DELTA = 1e-4
 """How closely Algorithm 2 finds the maximum sparsity."""
@@ -54,17 +62,15 @@ class Chooser:
     floor: int = 0
     multiple: int = 1
     seed: int = 0
-    _tied: list[Bundle] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuses scores that are missing or of another network."""
+        """Refuses arguments that make no sense, and scores of another network."""
         if self.method.needs_scores and self.scores is None:
             raise UsageError(f"method '{self.method.name}' needs scores; score the network first")
         if self.scores is not None:
             check_fingerprint(self.graph, self.scores.fingerprint, "scores")
         if self.floor < 0 or self.multiple < 1:
             raise UsageError("floor must not be negative, and multiple must be at least 1")
-        self._tied.extend(bundles(self.graph))
 
     @cached_property
     def importance(self) -> NeuronScores:
@@ -85,6 +91,8 @@ class Chooser:
             return mpmg(scores, method.reduction)
         if method.criterion == "mnmg":
             return mnmg(scores, method.reduction)
+        if method.criterion == "snip":
+            return {name: s.sum(1).double().numpy() for name, s in self._sensitivity.items()}
         return scores.average(method.criterion)
 
     def _tau(self, resource: Resource | Mapping[str, float]) -> Mapping[str, float]:
@@ -100,42 +108,42 @@ class Chooser:
         return {name: costs.get(name, 0.0) for name in self.graph.layers}
 
     @cached_property
-    def _full_costs(self):  # type: ignore[no-untyped-def]
+    def _sensitivity(self) -> Mapping[str, Tensor]:
+        """SNIP's connection sensitivity |g| of every weight, Eq. 2."""
+        assert self.scores is not None
+        return {name: g.abs() for name, g in self.scores.weight_averages("signed").items()}
+
+    @cached_property
+    def _full_costs(self) -> Costs:
         return count(self.model, self.graph)
+
+    @cached_property
+    def _tied(self) -> list[Bundle]:
+        return bundles(self.graph)
 
     def choose(self, sparsity: float) -> Alive:
         """The channel classes that live at a sparsity; layers may come out empty."""
+        alive = self._selected(sparsity)
+        if self.floor:
+            alive = at_least(self.graph, alive, self.importance, self.floor)
+        if self.multiple > 1:
+            alive = in_multiples(self.graph, alive, self.importance, self.multiple, self._tied)
+        return alive
+
+    def _selected(self, sparsity: float) -> Alive:
         selection = self.method.selection
         if selection == "weights":
-            assert self.scores is not None
-            sensitivity = {n: t.abs() for n, t in self.scores.weight_averages("signed").items()}
-            return select_weights(self.graph, sensitivity, sparsity)
+            return select_weights(self.graph, self._sensitivity, sparsity)
         if selection == "flat":
             return self._flat(sparsity)
         if selection == "random":
             neurons = {name: len(layer) for name, layer in self.graph.layers.items()}
             retained = random(neurons, sparsity, self.seed)
+        elif selection == "layerwise":
+            retained = layerwise(self.importance, sparsity)
         else:
-            ranked = top_k if selection == "global" else layerwise
-            retained = ranked(self.importance, sparsity)
-        if self.floor:
-            for name, s in self.importance.items():
-                retained[name][np.argsort(-s, kind="stable")[: self.floor]] = True
-        alive = couple(self.graph, retained, self._tied)
-        return alive if self.multiple == 1 else self._rounded(alive)
-
-    def _rounded(self, alive: Alive) -> Alive:
-        """Brings back the best removed channels until counts are multiples."""
-        alive = alive.copy()
-        worth = np.zeros(self.graph.classes)
-        for name, layer in self.graph.layers.items():
-            np.maximum.at(worth, layer.neurons, self.importance[name])
-        for bundle in self._tied:
-            living = int(alive[bundle.classes].sum())
-            missing = -living % self.multiple
-            dead = bundle.classes[~alive[bundle.classes]]
-            alive[dead[np.argsort(-worth[dead], kind="stable")[:missing]]] = True
-        return alive
+            retained = top_k(self.importance, sparsity)
+        return couple(self.graph, retained, self._tied)
 
     def _flat(self, sparsity: float) -> Alive:
         """The widest uniform network whose FLOPs do not exceed those of ranp-f."""
@@ -162,11 +170,12 @@ class Chooser:
         alive = self.choose(sparsity)
         empty = self.graph.empty_layers(alive)
         if empty:
+            others = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
+            reason = "" if self.importance[empty[0]].any() else " (all its scores are zero)"
             raise InfeasibleError(
-                f"{self.method.name} at sparsity {sparsity} leaves no neuron in layer '{empty[0]}'"
-                + (f" and {len(empty) - 1} others" if len(empty) > 1 else "")
-                + f"; the largest feasible sparsity is {self.max_sparsity():.4f}, "
-                "or keep a floor of neurons in every layer"
+                f"{self.method.name} at sparsity {sparsity} leaves no neuron in layer "
+                f"'{empty[0]}'{reason}{others}; the largest feasible sparsity is "
+                f"{self.max_sparsity():.4f}, or keep a floor of neurons in every layer"
             )
         return alive
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -51,7 +51,7 @@ def bundles(graph: ChannelGraph) -> list[Bundle]:
     return result
 
 
-def couple(graph: ChannelGraph, retained: Retained, tied: list[Bundle]) -> Alive:
+def couple(graph: ChannelGraph, retained: Retained, tied: Sequence[Bundle]) -> Alive:
     """The paper's rule: tied layers all get the largest retained count among them.
 
     Of layers that produce the same channels (an addition ties them), the one that retains the most
@@ -71,6 +71,32 @@ def couple(graph: ChannelGraph, retained: Retained, tied: list[Bundle]) -> Alive
             if choice.sum() > best.sum():
                 best = choice
         alive[bundle.classes[best]] = True
+    return alive
+
+
+def at_least(graph: ChannelGraph, alive: Alive, s: NeuronScores, floor: int) -> Alive:
+    """Brings back the best removed neurons of layers that keep fewer than `floor`."""
+    alive = alive.copy()
+    for name, layer in graph.layers.items():
+        dead = np.flatnonzero(~alive[layer.neurons])
+        missing = max(0, floor - (len(layer) - len(dead)))
+        best = dead[np.argsort(-s[name][dead], kind="stable")[:missing]]
+        alive[layer.neurons[best]] = True
+    return alive
+
+
+def in_multiples(
+    graph: ChannelGraph, alive: Alive, s: NeuronScores, multiple: int, tied: Sequence[Bundle]
+) -> Alive:
+    """Brings back the best removed channels until counts are multiples, or whole."""
+    alive = alive.copy()
+    worth = np.full(graph.classes, -np.inf)
+    for name, layer in graph.layers.items():
+        np.maximum.at(worth, layer.neurons, s[name])
+    for bundle in tied:
+        dead = bundle.classes[~alive[bundle.classes]]
+        missing = (len(dead) - len(bundle.classes)) % multiple
+        alive[dead[np.argsort(-worth[dead], kind="stable")[:missing]]] = True
     return alive
 
 

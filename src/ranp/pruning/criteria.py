@@ -2,80 +2,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from ranp.graph import ChannelGraph
+from ranp.graph.operation import tensors_in
 from ranp.graph.surgery import mode
-from ranp.pruning.batches import Forward, checked_loss
-from ranp.pruning.mask_gradients import by_neuron
+from ranp.pruning.batches import Forward, Part, checked_loss
+from ranp.pruning.weights import LayerWeights, neuron_sums
+
+Gradients = dict[str, Tensor]
+Differentiate = Callable[[Tensor, Gradients], Gradients]
 
 
-def leaf_weights(model: nn.Module, graph: ChannelGraph) -> dict[str, nn.Parameter]:
-    """The layers' weights that are parameters."""
-    parameters = dict(model.named_parameters())
-    found = {n: parameters.get(n, parameters.get(f"{n}.weight")) for n in graph.layers}
-    return {name: weight for name, weight in found.items() if weight is not None}
+def magnitude(weights: LayerWeights) -> dict[str, Tensor]:
+    """The L1 norm of each neuron's weights (Li et al., 2017): sum_v |w_uv|."""
+    return neuron_sums(weights, {name: w.abs() for name, w in weights.effective().items()})
 
 
-def magnitude(model: nn.Module, graph: ChannelGraph) -> dict[str, Tensor]:
-    """The L1 norm of each neuron's weights (Li et al., 2017)."""
-    weights = {name: weight.detach().abs() for name, weight in leaf_weights(model, graph).items()}
-    return _per_neuron(model, graph, weights)
-
-
-def grasp(model: nn.Module, graph: ChannelGraph, batch: Any, forward: Forward) -> dict[str, Tensor]:
+def grasp(
+    model: nn.Module, weights: LayerWeights, parts: Sequence[Part], forward: Forward
+) -> dict[str, Tensor]:
     """GraSP (Wang et al., 2020): what a neuron adds to the flow of gradients.
 
-    A weight's score is theta * (H g), the Hessian times the gradient; the largest are kept. It is
-    summed over the neuron's weights.
+    A weight's score is w * (H g), the Hessian of the loss times its gradient: removing the weight
+    changes |g|^2 by about -2 w (H g). The largest are kept, as there. It is summed over the
+    neuron's weights.
+
+    Args:
+        model: The model.
+        weights: Of its layers.
+        parts: The batch, in parts that fit into memory; their losses add up to that of the batch.
+        forward: From model and batch to a scalar loss.
     """
-    weights = leaf_weights(model, graph)
-    unique = list({id(w): w for w in weights.values()}.values())
-    loss = checked_loss(forward(model, batch))
-    gradients = torch.autograd.grad(loss, unique, create_graph=True, allow_unused=True)
-    flow = sum(((g * g.detach()).sum() for g in gradients if g is not None), loss.new_zeros(()))
-    products = torch.autograd.grad(flow, unique, allow_unused=True)
-    found = {
-        id(weight): weight.detach() * product
-        for weight, product in zip(unique, products, strict=True)
-        if product is not None
-    }
-    return _per_neuron(
-        model, graph, {name: found[id(w)] for name, w in weights.items() if id(w) in found}
-    )
+
+    def over_parts(differentiate: Differentiate) -> Gradients:
+        total: Gradients = {}
+        for batch, share in parts:
+            loss = partial(_loss, model, batch, forward, share)
+            for name, value in _used(weights, loss, differentiate).items():
+                total[name] = total[name] + value if name in total else value
+        return total
+
+    def hessian_product(loss: Tensor, used: Gradients) -> Gradients:
+        first = _gradients(loss, used, create_graph=True)
+        flow = torch.stack([(first[name] * g[name]).sum() for name in first]).sum()
+        return _gradients(flow, used)
+
+    with torch.random.fork_rng():  # both passes meet the same random numbers
+        g = over_parts(_gradients)
+    product = over_parts(hessian_product)
+    w = weights.effective()
+    return neuron_sums(weights, {name: w[name] * h for name, h in product.items()})
 
 
-def synflow(model: nn.Module, graph: ChannelGraph) -> dict[str, Tensor]:
-    """SynFlow (Tanaka et al., 2020): gradient of the sum of outputs, all weights made positive.
+def synflow(model: nn.Module, graph: ChannelGraph, weights: LayerWeights) -> dict[str, Tensor]:
+    """SynFlow (Tanaka et al., 2020): w dR/dw, R the sum of outputs with all weights made positive.
 
     The input is all ones and the mode is eval, so no data are needed. One shot, not iterated.
     """
-    weights = leaf_weights(model, graph)
-    unique = list({id(w): w for w in weights.values()}.values())
-    with mode(model, training=False), _absolute(model):
-        args, kwargs = graph.inputs.materialize()
-        ones = [_ones(leaf) for leaf in args], {k: _ones(v) for k, v in kwargs.items()}
-        output = model(*ones[0], **ones[1])
-        from ranp.graph.operation import tensors_in
 
-        total = sum(
-            (t.double().sum() for t in tensors_in(output) if t.is_floating_point()),
-            torch.zeros((), dtype=torch.float64),
-        )
-        gradients = torch.autograd.grad(total, unique, allow_unused=True)
-        found = {
-            id(weight): (weight.detach() * gradient).abs()
-            for weight, gradient in zip(unique, gradients, strict=True)
-            if gradient is not None
-        }
-    return _per_neuron(
-        model, graph, {name: found[id(w)] for name, w in weights.items() if id(w) in found}
+    def flow() -> Tensor:
+        args, kwargs = pytree.tree_map(_ones, graph.inputs.materialize())
+        outputs = [t for t in tensors_in(model(*args, **kwargs)) if t.is_floating_point()]
+        return torch.stack([t.double().sum() for t in outputs]).sum()
+
+    with mode(model, training=False), _absolute(model):
+        w = weights.effective()
+        gradients = _used(weights, flow, _gradients)
+        return neuron_sums(weights, {name: w[name] * d for name, d in gradients.items()})
+
+
+def _used(
+    weights: LayerWeights,
+    value: Callable[[], Tensor],
+    differentiate: Differentiate,
+) -> Gradients:
+    """Differentiates a value with respect to the weights that computing it makes use of."""
+    used: dict[str, Tensor] = dict(weights.leaves)
+    with weights.watching(used.__setitem__):
+        return differentiate(value(), used)
+
+
+def _gradients(value: Tensor, used: Gradients, *, create_graph: bool = False) -> Gradients:
+    found = torch.autograd.grad(
+        value, list(used.values()), create_graph=create_graph, allow_unused=True
     )
+    return {name: d for name, d in zip(used, found, strict=True) if d is not None}
+
+
+def _loss(model: nn.Module, batch: Any, forward: Forward, share: float) -> Tensor:
+    return checked_loss(forward(model, batch)) * share
 
 
 def _ones(value: Any) -> Any:
@@ -88,24 +111,9 @@ def _absolute(model: nn.Module) -> Iterator[None]:
     """Makes all parameters positive, and sets them back."""
     before = [(p, p.data) for p in model.parameters()]
     try:
-        for parameter, _ in before:
-            parameter.data = parameter.data.abs()
+        for parameter, data in before:
+            parameter.data = data.abs()
         yield
     finally:
         for parameter, data in before:
             parameter.data = data
-
-
-def _per_neuron(
-    model: nn.Module, graph: ChannelGraph, scores: dict[str, Tensor]
-) -> dict[str, Tensor]:
-    """Sums per weight to sums per neuron; layers whose weight is computed get zeros."""
-    modules = dict(model.named_modules())
-    result = {}
-    for name, layer in graph.layers.items():
-        rows = by_neuron(scores[name], modules.get(name)) if name in scores else None
-        if rows is None or len(rows) != len(layer):
-            result[name] = torch.zeros(len(layer), dtype=torch.float64)
-        else:
-            result[name] = rows.float().sum(1).double().cpu()
-    return result

@@ -10,27 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
 from ranp.errors import IntegrityError
-from ranp.graph import ChannelGraph
+from ranp.pruning.weights import LayerWeights
 
 PER_WEIGHT = ("abs", "signed")
 """Statistics that are kept for every single weight: for the maximum, and for SNIP."""
-
-
-def by_neuron(weight: Tensor, module: nn.Module | None) -> Tensor:
-    """A weight, or anything of its shape, as a matrix with a row per neuron."""
-    if getattr(module, "transposed", False):
-        groups = int(module.groups)  # type: ignore[union-attr, arg-type]
-        inputs, outputs = weight.shape[:2]
-        grid = weight.reshape(groups, inputs // groups, outputs, -1)
-        return grid.transpose(1, 2).reshape(groups * outputs, -1)
-    return weight.reshape(weight.shape[0], -1)
 
 
 class MaskGradients:
@@ -39,142 +27,120 @@ class MaskGradients:
     Attributes:
         fan_in: Weights per neuron, by layer.
         sums: By statistic and layer, a float64 sum per neuron over the batches so far.
-        weight_sums: Where asked for, the same per single weight.
+        weight_sums: Where asked for, the same per single weight, in the weight's own precision.
     """
 
-    def __init__(
-        self, model: nn.Module, graph: ChannelGraph, statistics: Collection[str] = ()
-    ) -> None:
-        """Finds the weights of the layers.
+    def __init__(self, weights: LayerWeights, statistics: Collection[str] = ()) -> None:
+        """Starts with no batches.
 
         Args:
-            model: The model to score.
-            graph: Its channel graph.
+            weights: Of the model to score.
             statistics: Those beyond `mpmg` and `mnmg`: "abs" and "signed" are kept per weight,
-                all others per neuron and come in through `add`.
+                "grasp" per neuron and comes in through `add`.
         """
-        self._parameters = dict(model.named_parameters())
-        self._modules = dict(model.named_modules())
-        self._weights = {name: self._leaf(name) for name in graph.layers}
-        self._widths = {name: len(layer) for name, layer in graph.layers.items()}
-        self.fan_in = {name: self._weights_per_neuron(name) for name in graph.layers}
+        self._weights = weights
+        self._layers_of: dict[nn.Parameter, list[str]] = {}
+        for name, leaf in weights.leaves.items():
+            self._layers_of.setdefault(leaf, []).append(name)
+        self.fan_in = weights.fan_in()
         self.sums = {
-            statistic: {n: torch.zeros(w, dtype=torch.float64) for n, w in self._widths.items()}
+            statistic: {n: torch.zeros(w, dtype=torch.float64) for n, w in weights.widths.items()}
             for statistic in ("mpmg", "mnmg", *(s for s in statistics if s == "grasp"))
         }
         self.weight_sums = {
-            statistic: {n: torch.zeros(w, self.fan_in[n]) for n, w in self._widths.items()}
+            statistic: {
+                name: torch.zeros(width, self.fan_in[name], dtype=weights.precision)
+                for name, width in weights.widths.items()
+            }
             for statistic in PER_WEIGHT
             if statistic in statistics
         }
-        self._batch: dict[tuple[str, str], Tensor] = {}
-        self._parts: dict[str, Tensor] = {}
-        self._batch_number = 0
+        self._number = 0
         self._last_part = True
-        self._watched: set[str] = set()
-
-    def _weights_per_neuron(self, name: str) -> int:
-        weight = self._weights[name]
-        if weight is None:
-            weight = getattr(self._modules.get(name), "weight", None)
-        return 1 if weight is None else weight.numel() // self._widths[name]
-
-    def _leaf(self, name: str) -> nn.Parameter | None:
-        """The parameter that is a layer's weight; None where the weight is computed."""
-        return self._parameters.get(name, self._parameters.get(f"{name}.weight"))
-
-    @property
-    def scored(self) -> list[nn.Parameter]:
-        """The parameters whose gradients are needed."""
-        leaves = [weight for weight in self._weights.values() if weight is not None]
-        computed = [
-            parameter
-            for name, weight in self._weights.items()
-            if weight is None and name in self._modules
-            for parameter in self._modules[name].parameters()
-        ]
-        return [*leaves, *computed]
-
-    @contextmanager
-    def _hooks(self) -> Iterator[None]:
-        """While inside, every backward pass is taken note of."""
-        with ExitStack() as stack:
-            for name, weight in self._weights.items():
-                module = self._modules.get(name)
-                if weight is not None:
-                    hook = weight.register_post_accumulate_grad_hook(partial(self._take, name))
-                    stack.callback(hook.remove)
-                elif module is not None and hasattr(module, "weight"):
-                    watch = partial(self._watch_computed, name)
-                    stack.callback(module.register_forward_pre_hook(watch).remove)
-            yield
-
-    def _watch_computed(self, name: str, module: nn.Module, inputs: object) -> None:
-        """Asks for the gradient of a weight that is computed (weight norm, spectral norm)."""
-        weight = module.weight
-        if isinstance(weight, Tensor) and weight.requires_grad and name not in self._watched:
-            self._watched.add(name)
-            weight.register_hook(lambda grad: self._gather(name, grad * weight.detach()))
-
-    def _gather(self, name: str, mask_gradient: Tensor) -> None:
-        """Adds up the parts of a batch, which a leaf's gradient does by itself."""
-        self._parts[name] = self._parts.get(name, 0) + mask_gradient
-        if self._last_part:
-            self._add(name, self._parts.pop(name))
-
-    def _take(self, name: str, weight: nn.Parameter) -> None:
-        if not self._last_part or weight.grad is None:
-            return
-        gradient, weight.grad = weight.grad, None
-        self._add(name, gradient.mul_(weight.detach()))
-
-    def _add(self, name: str, mask_gradient: Tensor) -> None:
-        """Notes g = (dL/dw) w of one layer for the batch under way."""
-        g = by_neuron(mask_gradient, self._modules.get(name))
-        g = g.float() if g.dtype in (torch.float16, torch.bfloat16) else g
-        if g.shape != (self._widths[name], self.fan_in[name]):
-            return  # several layers are cut from one weight: their neurons are pinned anyway
-        self._note("mnmg", name, g.sum(1))
-        if "signed" in self.weight_sums:
-            self._note("signed", name, g)
-        g = g.abs()
-        if "abs" in self.weight_sums:
-            self._note("abs", name, g)
-        total = g.sum(1)
-        if not torch.isfinite(total).all():
-            raise IntegrityError(
-                f"the gradient of layer '{name}' is not finite in batch {self._batch_number}; "
-                "look at that batch, at the loss, and at the precision"
-            )
-        self._note("mpmg", name, total)
-
-    def _note(self, statistic: str, name: str, value: Tensor) -> None:
-        self._batch[statistic, name] = self._batch.get((statistic, name), 0) + value
+        self._noted: dict[tuple[str, str], Tensor] = {}
+        self._computed: dict[str, Tensor] = {}
+        self._watched: set[int] = set()
 
     @contextmanager
     def batch(self, number: int) -> Iterator[None]:
-        """One batch: what is noted inside counts only when all of it is there."""
-        self._batch, self._parts, self._batch_number = {}, {}, number
+        """One batch: what is noted inside counts only when all of it is there.
+
+        Args:
+            number: Of the batch, from 1; errors name it.
+        """
+        self._number = number
         try:
-            with self._hooks():
+            with ExitStack() as stack:
+                for leaf in self._layers_of:
+                    stack.callback(leaf.register_post_accumulate_grad_hook(self._take).remove)
+                stack.enter_context(self._weights.watching(self._watch))
                 yield
-            for (statistic, name), value in self._batch.items():
+            self._last_part = True
+            for leaf in self._layers_of:  # those that the last part of the batch did not reach
+                self._take(leaf)
+            for name, g in self._computed.items():
+                self._note(name, g)
+            for (statistic, name), value in self._noted.items():
                 total = (self.sums if statistic in self.sums else self.weight_sums)[statistic]
                 total[name] += value.to(total[name])
         finally:
-            self._batch, self._parts = {}, {}
-            for parameter in self.scored:
+            self._noted, self._computed, self._watched = {}, {}, set()
+            for parameter in self._weights.parameters:
                 parameter.grad = None
 
-    def add(self, statistic: str, values: Mapping[str, Tensor]) -> None:
-        """Adds a statistic per neuron that was computed elsewhere for the last batch."""
-        for name, value in values.items():
-            self.sums[statistic][name] += value
-
     @contextmanager
-    def part(self, last: bool = True) -> Iterator[None]:
+    def part(self, *, last: bool) -> Iterator[None]:
         """A part of a batch; magnitudes are taken of the whole batch's gradient only."""
         self._last_part = last
         self._watched = set()
-        with parametrize.cached():
-            yield
+        yield
+
+    def add(self, statistic: str, values: Mapping[str, Tensor]) -> None:
+        """Adds a statistic per neuron that was computed elsewhere for a batch."""
+        for name, value in values.items():
+            self._check_finite(name, value)
+            self.sums[statistic][name] += value
+
+    def _take(self, weight: nn.Parameter) -> None:
+        """Turns a parameter's gradient into mask gradients once the batch is through."""
+        if not self._last_part or weight.grad is None:
+            return
+        gradient, weight.grad = weight.grad, None
+        g = gradient.mul_(weight.detach())
+        for name in self._layers_of[weight]:
+            self._note(name, g)
+
+    def _watch(self, name: str, weight: Tensor) -> None:
+        """Asks for the gradient of a computed weight, once for each that is computed."""
+        if id(weight) in self._watched or not weight.requires_grad:
+            return
+        self._watched.add(id(weight))
+        w = weight.detach()  # not the weight itself: its hook would keep it alive
+
+        def gather(gradient: Tensor) -> None:
+            g = gradient * w
+            self._computed[name] = self._computed[name] + g if name in self._computed else g
+
+        weight.register_hook(gather)
+
+    def _note(self, name: str, mask_gradient: Tensor) -> None:
+        """Keeps what is needed of g_uv = (dL/dw_uv) w_uv, for one layer and batch."""
+        g = self._weights.rows(name, mask_gradient)
+        if g is None:
+            return
+        g = g.to(self._weights.precision)
+        magnitudes = g.abs()
+        self._noted["mnmg", name] = g.sum(1)
+        self._noted["mpmg", name] = magnitudes.sum(1)
+        if "signed" in self.weight_sums:
+            self._noted["signed", name] = g
+        if "abs" in self.weight_sums:
+            self._noted["abs", name] = magnitudes
+        self._check_finite(name, self._noted["mpmg", name])
+
+    def _check_finite(self, name: str, values: Tensor) -> None:
+        if not torch.isfinite(values).all():
+            raise IntegrityError(
+                f"the gradient of layer '{name}' is not finite in batch {self._number}; "
+                "look at that batch, at the loss, and at the precision"
+            )

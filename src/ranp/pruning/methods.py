@@ -21,22 +21,22 @@ class Method:
 
     Attributes:
         name: What the method is called.
+        about: One line for people.
         criterion: What a neuron's importance is made of.
         reduction: f of Eq. 6, over a neuron's weights.
         balance: Whether Eq. 9 gives all layers the same mean.
         resource: What Eq. 10 reweights by, if it does.
         selection: Ranked over all layers or in each, at random, by single weights, or by one width
             for all layers.
-        about: One line for people.
     """
 
     name: str
-    criterion: Criterion
-    reduction: Reduction
-    balance: bool
-    resource: Resource | None
-    selection: Selection
     about: str
+    criterion: Criterion
+    reduction: Reduction = "sum"
+    balance: bool = False
+    resource: Resource | None = None
+    selection: Selection = "global"
 
     @property
     def needs_data(self) -> bool:
@@ -58,27 +58,29 @@ class Method:
         return (self.criterion,) if self.criterion in ("grasp", "synflow") else ()
 
 
-# fmt: off
 _TABLE = (
-    #      name         criterion    reduction balance resource   selection
-    Method("ranp-f",    "mpmg",      "sum",    True,   "flops",   "global",    "RANP, reweighted by FLOPs: the paper's method"),
-    Method("ranp-m",    "mpmg",      "sum",    True,   "memory",  "global",    "RANP, reweighted by activation memory"),
-    Method("weighted",  "mpmg",      "sum",    True,   None,      "global",    "balanced between layers, no resources"),
-    Method("vanilla",   "mpmg",      "sum",    False,  None,      "global",    "MPMG-sum: neuron importance as it is"),
-    Method("mpmg-mean", "mpmg",      "mean",   False,  None,      "global",    "mean over a neuron's weights"),
-    Method("mpmg-max",  "mpmg",      "max",    False,  None,      "global",    "largest of a neuron's weights"),
-    Method("mnmg-sum",  "mnmg",      "sum",    False,  None,      "global",    "magnitude of the neuron mask gradient"),
-    Method("mnmg-mean", "mnmg",      "mean",   False,  None,      "global",    "the same, mean over a neuron's weights"),
-    Method("mnmg-max",  "mnmg",      "max",    False,  None,      "global",    "the same, largest of a neuron's weights"),
-    Method("layerwise", "none",      "sum",    False,  None,      "layerwise", "the same share of every layer"),
-    Method("random",    "none",      "sum",    False,  None,      "random",    "neurons drawn at random over all layers"),
-    Method("snip",      "snip",      "sum",    False,  None,      "weights",   "SNIP: single weights, then empty neurons; sparsity is of weights"),
-    Method("magnitude", "magnitude", "sum",    False,  None,      "global",    "L1 norm of a neuron's weights"),
-    Method("synflow",   "synflow",   "sum",    False,  None,      "global",    "SynFlow in one shot, without data"),
-    Method("grasp",     "grasp",     "sum",    False,  None,      "global",    "GraSP: what keeps gradients flowing"),
-    Method("flat",      "none",      "sum",    False,  None,      "flat",      "one width for all layers, at the FLOPs of ranp-f"),
+    Method("ranp-f", "RANP by FLOPs: the paper's method", "mpmg", balance=True, resource="flops"),
+    Method("ranp-m", "RANP by activation memory", "mpmg", balance=True, resource="memory"),
+    Method("weighted", "balanced between layers, without resources", "mpmg", balance=True),
+    Method("vanilla", "MPMG-sum: neuron importance as it is", "mpmg"),
+    Method("mpmg-mean", "MPMG, mean over a neuron's weights", "mpmg", "mean"),
+    Method("mpmg-max", "MPMG, largest of a neuron's weights", "mpmg", "max"),
+    Method("mnmg-sum", "magnitude of the neuron mask gradient", "mnmg"),
+    Method("mnmg-mean", "MNMG, mean over a neuron's weights", "mnmg", "mean"),
+    Method("mnmg-max", "MNMG, largest of a neuron's weights", "mnmg", "max"),
+    Method("layerwise", "the same share of every layer", "none", selection="layerwise"),
+    Method("random", "neurons drawn at random over all layers", "none", selection="random"),
+    Method(
+        "snip",
+        "single weights, then dead neurons; sparsity of weights",
+        "snip",
+        selection="weights",
+    ),
+    Method("magnitude", "L1 norm of a neuron's weights", "magnitude"),
+    Method("synflow", "SynFlow in one shot, without data", "synflow"),
+    Method("grasp", "GraSP: what keeps gradients flowing", "grasp"),
+    Method("flat", "one width for all layers, at the FLOPs of ranp-f", "none", selection="flat"),
 )
-# fmt: on
 
 METHODS = {method.name: method for method in _TABLE}
 

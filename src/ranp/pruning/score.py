@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Collection, Iterable
-from contextlib import nullcontext
-from dataclasses import replace
-from itertools import islice
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
-import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
 from ranp._version import __version__
 from ranp.errors import UsageError
 from ranp.graph import ChannelGraph, unwrap
-from ranp.pruning.batches import (
-    Forward,
-    batch_size,
-    checked_loss,
-    is_out_of_memory,
-    parts,
-    to_device,
-)
+from ranp.pruning.batches import Forward, Part, checked_loss, to_device
 from ranp.pruning.criteria import grasp, magnitude, synflow
+from ranp.pruning.distributed import own_batches, sum_over_processes
 from ranp.pruning.identity import fingerprint
+from ranp.pruning.low_memory import Frugal
 from ranp.pruning.mask_gradients import MaskGradients
 from ranp.pruning.scores import Scores
 from ranp.pruning.state import ScoringWeights, scoring_state
-from ranp.recompute import checkpointed
+from ranp.pruning.weights import LayerWeights
 
 
 def score(
     model: nn.Module,
     graph: ChannelGraph,
-    loader: Iterable[Any],
+    loader: Iterable[Any] | None,
     forward: Forward,
     *,
     statistics: Collection[str] = (),
@@ -47,13 +40,15 @@ def score(
 ) -> Scores:
     """Scores every neuron of a network over a loader's batches.
 
-    Under `torch.distributed` every process takes every n-th batch of the same loader, nothing is
-    padded, and one sum over processes gives all of them the same scores.
+    Under `torch.distributed` each process takes its share of the batches, nothing is padded, and
+    one sum over processes gives all of them the same scores. Random numbers (dropout) depend on
+    the seed and the batch's number alone: it does not matter which process scores a batch, or
+    whether scoring was resumed before it.
 
     Args:
         model: The model; it is given back as it was.
         graph: Its channel graph.
-        loader: Yields batches.
+        loader: Yields batches. None scores by the weights alone (`magnitude`, `synflow`).
         forward: From model and batch to a scalar loss.
         statistics: What to gather beyond `mpmg`, `mnmg` and `magnitude`: "abs", "signed", "grasp",
             "synflow" (see `Scores`).
@@ -67,108 +62,68 @@ def score(
         UsageError: An empty loader, a batch or loss of the wrong form.
         IntegrityError: A gradient that is not finite.
     """
+    if batches is not None and batches < 1:
+        raise UsageError(f"cannot score {batches} batches: give a positive number")
     model = unwrap(model)
-    gradients = MaskGradients(model, graph, statistics)
-    rank, processes = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-    first = (resume.batches if resume else 0) + rank
-    device = next(model.parameters()).device
-    with scoring_state(model, gradients.scored, weights, seed):
+    layer_weights = LayerWeights(model, graph)
+    device = layer_weights.parameters[0].device
+    with scoring_state(model, layer_weights.parameters, weights, seed):
+        gradients = MaskGradients(layer_weights, statistics)
+        constants = {"magnitude": magnitude(layer_weights)}
+        if "synflow" in statistics:
+            constants["synflow"] = synflow(model, graph, layer_weights)
         scores = Scores(
             batches=0,
             fan_in=gradients.fan_in,
             sums=gradients.sums,
             weight_sums=gradients.weight_sums,
-            constants={"magnitude": magnitude(model, graph)},
+            constants=constants,
             settings={"weights": weights, "seed": seed, "ranp": __version__},
             fingerprint=fingerprint(graph),
         )
-        if "synflow" in statistics:
-            scores = replace(
-                scores, constants={**scores.constants, "synflow": synflow(model, graph)}
-            )
-        backward = _Backward(model, gradients, forward)
-        for i, batch in enumerate(islice(loader, first, batches, processes)):
+        step = _Step(model, forward, layer_weights, gradients, seed)
+        frugal = Frugal(model)
+        done = resume.batches if resume else 0
+        for number, batch in own_batches(() if loader is None else loader, done, batches):
             batch = to_device(batch, device)
-            backward(batch, number=first + i * processes + 1)
+            frugal(batch, partial(step.mask_gradients, number))
             if "grasp" in statistics:
-                gradients.add("grasp", grasp(model, graph, batch, forward))
-            scores = replace(scores, batches=i + 1, sums=gradients.sums)
+                frugal(batch, partial(step.hessian_products, number))
+            scores = replace(scores, batches=scores.batches + 1)
             if enough is not None and enough(scores):
                 break
-    if processes > 1:
-        scores = _sum_over_processes(scores, device)
+    scores = sum_over_processes(scores, device)
     if resume is not None:
         scores = resume + scores
-    if scores.batches == 0:
+    if scores.batches == 0 and loader is not None:
         raise UsageError("the loader yields no batches: there is nothing to score with")
     return scores
 
 
-class _Backward:
-    """Forward and backward of a batch, in smaller steps once memory has run out."""
+@dataclass(frozen=True)
+class _Step:
+    """What is done with each batch, given in parts."""
 
-    def __init__(self, model: nn.Module, gradients: MaskGradients, forward: Forward) -> None:
-        self.model = model
-        self.gradients = gradients
-        self.forward = forward
-        self.pieces = 1
-        self.recompute = False
+    model: nn.Module
+    forward: Forward
+    weights: LayerWeights
+    gradients: MaskGradients
+    seed: int
 
-    def __call__(self, batch: Any, number: int) -> None:
-        while True:
-            try:
-                self._run(batch, number)
-                return
-            except RuntimeError as error:
-                if not is_out_of_memory(error):
-                    raise
-                self._economize(batch, error)
+    def mask_gradients(self, number: int, parts: Sequence[Part]) -> None:
+        """Forward and backward; the mask gradients are taken on the way."""
+        self._set_random_state(number)
+        with self.gradients.batch(number + 1):
+            for i, (part, share) in enumerate(parts, start=1):
+                with self.gradients.part(last=i == len(parts)):
+                    (checked_loss(self.forward(self.model, part)) * share).backward()
 
-    def _run(self, batch: Any, number: int) -> None:
-        pieces = min(self.pieces, batch_size(batch))
-        memory = checkpointed(self.model) if self.recompute else nullcontext()
-        with self.gradients.batch(number), memory:
-            for i, (part, share) in enumerate(parts(batch, pieces), start=1):
-                with self.gradients.part(last=i == pieces):
-                    (checked_loss(self.forward(self.model, part)) * share).backward()  # type: ignore[no-untyped-call]
+    def hessian_products(self, number: int, parts: Sequence[Part]) -> None:
+        """What GraSP needs."""
+        self._set_random_state(number)
+        self.gradients.add("grasp", grasp(self.model, self.weights, parts, self.forward))
 
-    def _economize(self, batch: Any, error: RuntimeError) -> None:
-        """Halves the parts of a batch; once they are single samples, recomputes activations."""
-        if self.pieces < batch_size(batch):
-            self.pieces *= 2
-            batch_norms = nn.modules.batchnorm._BatchNorm
-            changes = any(isinstance(module, batch_norms) for module in self.model.modules())
-            warnings.warn(
-                f"out of memory while scoring: going on with batches in {self.pieces} parts"
-                + ("; batch norm sees the parts, so scores change a little" if changes else ""),
-                stacklevel=4,
-            )
-        elif not self.recompute:
-            self.recompute = True
-            warnings.warn(
-                "out of memory while scoring: going on with activation checkpointing", stacklevel=4
-            )
-        else:
-            raise UsageError(
-                "out of memory while scoring a single sample with activation checkpointing; "
-                "score at a smaller spatial size"
-            ) from error
-
-
-def _sum_over_processes(scores: Scores, device: torch.device) -> Scores:
-    """One sum of everything over all processes; a process without batches adds zeros."""
-    groups = [scores.sums, scores.weight_sums]
-    tensors = [t for g in groups for by_layer in g.values() for t in by_layer.values()]
-    count = torch.tensor([scores.batches], dtype=torch.float64)
-    flat = torch.cat([t.reshape(-1).double() for t in [*tensors, count]]).to(device)
-    dist.all_reduce(flat)
-    pieces = iter(flat.cpu().split([t.numel() for t in [*tensors, count]]))
-
-    def renewed(group: Any) -> dict[str, dict[str, Tensor]]:
-        return {
-            statistic: {name: next(pieces).reshape(t.shape).to(t) for name, t in by_layer.items()}
-            for statistic, by_layer in group.items()
-        }
-
-    sums, weight_sums = renewed(scores.sums), renewed(scores.weight_sums)
-    return replace(scores, batches=int(next(pieces)), sums=sums, weight_sums=weight_sums)
+    def _set_random_state(self, number: int) -> None:
+        """The same for a batch in any process, at any retry and in any resumed run."""
+        seeds = np.random.SeedSequence([self.seed, number])
+        torch.manual_seed(int(seeds.generate_state(1)[0]))

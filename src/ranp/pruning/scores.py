@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ranp.errors import IntegrityError, UsageError
@@ -57,6 +59,10 @@ class Scores:
         return {name: total / self.batches for name, total in self.weight_sums[statistic].items()}
 
     def _require(self, statistic: str, among: Mapping[str, ByLayer]) -> None:
+        if self.batches == 0:
+            raise UsageError(
+                "these scores were taken without data: score the network with a loader"
+            )
         if statistic not in among:
             held = ", ".join([*self.sums, *self.weight_sums, *self.constants])
             raise UsageError(
@@ -66,14 +72,20 @@ class Scores:
 
     def __add__(self, other: Scores) -> Scores:
         """The scores of both sets of batches together."""
-        if (self.fingerprint, dict(self.settings)) != (other.fingerprint, dict(other.settings)):
-            raise UsageError("scores of different networks or settings cannot be put together")
+        if self._kind() != other._kind() or not _equal(self.constants, other.constants):
+            raise UsageError(
+                "cannot add scores of different networks, weights, statistics or settings"
+            )
         return replace(
             self,
             batches=self.batches + other.batches,
             sums=_added(self.sums, other.sums),
             weight_sums=_added(self.weight_sums, other.weight_sums),
         )
+
+    def _kind(self) -> tuple[object, ...]:
+        statistics = [set(group) for group in (self.sums, self.weight_sums, self.constants)]
+        return self.fingerprint, dict(self.settings), statistics
 
     def save(self, path: str | Path) -> None:
         """Writes the scores to one safetensors file, atomically and with a SHA-256."""
@@ -122,7 +134,7 @@ class Scores:
         )
 
 
-def _numpy(by_layer: ByLayer) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
+def _numpy(by_layer: ByLayer) -> dict[str, NDArray[np.float64]]:
     return {name: tensor.double().numpy() for name, tensor in by_layer.items()}
 
 
@@ -131,3 +143,11 @@ def _added(a: Mapping[str, ByLayer], b: Mapping[str, ByLayer]) -> dict[str, dict
         statistic: {name: by_layer[name] + b[statistic][name] for name in by_layer}
         for statistic, by_layer in a.items()
     }
+
+
+def _equal(a: Mapping[str, ByLayer], b: Mapping[str, ByLayer]) -> bool:
+    return all(
+        torch.equal(tensor, b[statistic][name])
+        for statistic, by_layer in a.items()
+        for name, tensor in by_layer.items()
+    )

@@ -20,7 +20,8 @@ Retained = dict[str, NDArray[np.bool_]]
 def top_k(s: NeuronScores, sparsity: float) -> Retained:
     """Eq. 11: c_u = 1[s_u - s_k >= 0], over the neurons of all layers at once.
 
-    k is `int(n x (1 - sparsity))`; neurons that tie with the k-th are retained.
+    k is `int(n x (1 - sparsity))`; neurons that tie with the k-th are retained. Those that tie at
+    zero have nothing to be retained for: of them only as many are as k asks for, the first ones.
 
     Args:
         s: Importance of every neuron.
@@ -32,7 +33,10 @@ def top_k(s: NeuronScores, sparsity: float) -> Retained:
     if k == 0:
         return {name: np.zeros(len(values), bool) for name, values in s.items()}
     s_k = np.partition(everything, len(everything) - k)[len(everything) - k]
-    return {name: values >= s_k for name, values in s.items()}
+    retained = everything >= s_k
+    if s_k == 0:
+        retained[np.flatnonzero(everything == 0)[k - int((everything > 0).sum()) :]] = False
+    return _by_layer({name: len(values) for name, values in s.items()}, retained)
 
 
 def layerwise(s: NeuronScores, sparsity: float) -> Retained:
@@ -61,6 +65,10 @@ def random(neurons: Mapping[str, int], sparsity: float, seed: int) -> Retained:
     removed = np.random.RandomState(seed).choice(np.arange(n), int(n * sparsity), replace=False)
     retained = np.ones(n, bool)
     retained[removed] = False
+    return _by_layer(neurons, retained)
+
+
+def _by_layer(neurons: Mapping[str, int], retained: NDArray[np.bool_]) -> Retained:
     ends = np.cumsum(list(neurons.values()))[:-1]
     return dict(zip(neurons, np.split(retained, ends), strict=True))
 

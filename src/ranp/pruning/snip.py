@@ -34,7 +34,8 @@ def select_weights(
     whole = {n for n, layer in graph.layers.items() if not graph.removable[layer.neurons].any()}
     everything = torch.cat([s.reshape(-1) for n, s in sensitivity.items() if n not in whole])
     k = int(len(everything) * (1 - sparsity))
-    threshold = everything.topk(k).values[-1] if k else torch.tensor(float("inf"))
+    above = len(everything) - k
+    threshold = everything.kthvalue(above + 1).values if k else torch.tensor(float("inf"))
     connections = {
         name: _connections(layer, rows >= threshold if name not in whole else rows == rows)
         for name, layer in graph.layers.items()

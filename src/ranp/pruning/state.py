@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ranp.errors import UsageError
 from ranp.graph.surgery import mode
@@ -24,8 +24,8 @@ def scoring_state(
 
     Train mode, as in the paper; only scored parameters ask for gradients; with "fresh" weights
     Glorot-normal ones and batch norm scales from U(0, 1) stand in for the model's own. Modes,
-    running statistics and other buffers, `requires_grad`, gradients, weights and the state of the
-    random number generators are set back, whatever happens.
+    running statistics and other buffers, `requires_grad`, gradients, weights, tensors that modules
+    remember, and the state of the random number generators are set back, whatever happens.
 
     Args:
         model: The model.
@@ -39,6 +39,12 @@ def scoring_state(
     wanted = {id(parameter) for parameter in scored}
     parameters = [(p, p.requires_grad, p.grad, p.data) for p in model.parameters()]
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    remembered = [
+        (vars(module), name, value)
+        for module in model.modules()
+        for name, value in vars(module).items()
+        if isinstance(value, Tensor)  # a weight that a hook computes, say
+    ]
     devices = {p.device for p, *_ in parameters if p.device.type != "cpu"}
     with torch.random.fork_rng(sorted(devices, key=str)), mode(model, training=True):
         try:
@@ -62,3 +68,5 @@ def scoring_state(
                     parameter.requires_grad_(wants_grad)
                 for buffer, before in buffers:
                     buffer.copy_(before)
+            for attributes, name, value in remembered:
+                attributes[name] = value

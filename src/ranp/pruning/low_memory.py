@@ -1,0 +1,66 @@
+"""What to do when memory runs out: smaller parts of a batch, then recomputed activations."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+from torch import nn
+
+from ranp.errors import UsageError
+from ranp.pruning.batches import Part, batch_size, cut, is_out_of_memory
+from ranp.recompute import checkpointed
+
+
+class Frugal:
+    """Runs steps on whole batches for as long as memory allows, then in ever smaller parts.
+
+    What it has learned about memory holds for all later batches.
+
+    Attributes:
+        pieces: Into how many parts batches are cut.
+        recompute: Whether activations are computed again instead of kept.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self.pieces = 1
+        self.recompute = False
+
+    def __call__(self, batch: Any, step: Callable[[Sequence[Part]], None]) -> None:
+        """Runs a step on a batch, again with smaller parts if memory runs out.
+
+        Args:
+            batch: The batch.
+            step: Takes the parts of the batch; must leave nothing behind when it fails.
+        """
+        while True:
+            memory = checkpointed(self._model) if self.recompute else nullcontext()
+            try:
+                with memory:
+                    step(cut(batch, self.pieces))
+                return
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                self._economize(batch, error)
+
+    def _economize(self, batch: Any, error: Exception) -> None:
+        if self.pieces < batch_size(batch):
+            self.pieces *= 2
+            batch_norms = nn.modules.batchnorm._BatchNorm
+            changes = any(isinstance(module, batch_norms) for module in self._model.modules())
+            advice = f"batches in {self.pieces} parts" + (
+                "; batch norm sees the parts, so scores change a little" if changes else ""
+            )
+        elif not self.recompute:
+            self.recompute = True
+            advice = "activation checkpointing"
+        else:
+            raise UsageError(
+                "out of memory while scoring a single sample with activation checkpointing; "
+                "score at a smaller spatial size"
+            ) from error
+        warnings.warn(f"out of memory while scoring: going on with {advice}", stacklevel=4)

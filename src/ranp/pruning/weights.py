@@ -1,0 +1,121 @@
+"""Where the layers of a network have their weights, and how a weight falls into neurons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from ranp.graph import ChannelGraph, ClassArray
+
+Seen = Callable[[str, Tensor], None]
+
+
+class LayerWeights:
+    """The weights of a network's layers.
+
+    Attributes:
+        leaves: Weights that are parameters, by layer; tied layers have the same one.
+        computed: Modules whose weight is made of other parameters (weight norm, spectral norm and
+            other parametrizations), by layer.
+        widths: Neurons, by layer.
+    """
+
+    def __init__(self, model: nn.Module, graph: ChannelGraph) -> None:
+        """Looks up what the graph names.
+
+        Args:
+            model: The network.
+            graph: Its channel graph.
+        """
+        parameters = dict(model.named_parameters(remove_duplicate=False))
+        self._modules = dict(model.named_modules())
+        self.widths = {name: len(layer) for name, layer in graph.layers.items()}
+        self.leaves: dict[str, nn.Parameter] = {}
+        self.computed: dict[str, nn.Module] = {}
+        self._transposed: dict[str, int] = {}  # groups, of those with a column per neuron
+        for name, layer in graph.layers.items():
+            module = self._modules.get(name)
+            leaf = parameters.get(name, parameters.get(f"{name}.weight"))
+            if leaf is not None:
+                self.leaves[name] = leaf
+            elif module is not None and isinstance(getattr(module, "weight", None), Tensor):
+                self.computed[name] = module
+            if getattr(module, "transposed", False):
+                self._transposed[name] = layer.groups
+            elif name in parameters and _is_column(graph.tensors.get(name), layer.neurons):
+                self._transposed[name] = 1
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """All parameters that the weights are or are made of, each once."""
+        computed = (p for module in self.computed.values() for p in module.parameters())
+        return list(dict.fromkeys([*self.leaves.values(), *computed]))
+
+    def effective(self) -> dict[str, Tensor]:
+        """The weights as they are now, by layer."""
+        computed = {name: torch.as_tensor(m.weight) for name, m in self.computed.items()}
+        everything = {**self.leaves, **computed}
+        return {name: weight.detach() for name, weight in everything.items()}
+
+    def fan_in(self) -> dict[str, int]:
+        """Weights per neuron, by layer."""
+        effective = self.effective()
+        rows = {n: self.rows(n, effective[n]) if n in effective else None for n in self.widths}
+        return {name: 1 if r is None else r.shape[1] for name, r in rows.items()}
+
+    @property
+    def precision(self) -> torch.dtype:
+        """What to compute in: as the weights have it, but at least float32."""
+        result = torch.float32
+        for parameter in self.parameters:
+            result = torch.promote_types(result, parameter.dtype)
+        return result
+
+    def rows(self, name: str, weight: Tensor) -> Tensor | None:
+        """A layer's weight, or anything of its shape, as a matrix with a row per neuron.
+
+        None where several layers are cut from one parameter; their neurons are pinned anyway.
+        """
+        if name in self._transposed:
+            groups = self._transposed[name]
+            inputs, outputs = weight.shape[:2]
+            grid = weight.reshape(groups, inputs // groups, outputs, -1)
+            weight = grid.transpose(1, 2).reshape(groups * outputs, -1)
+        return weight.flatten(1) if weight.shape[0] == self.widths[name] else None
+
+    @contextmanager
+    def watching(self, seen: Seen) -> Iterator[None]:
+        """While inside, every computed weight is shown as its layer is about to use it."""
+
+        def show(name: str, module: nn.Module, inputs: object) -> None:
+            weight = module.weight
+            assert isinstance(weight, Tensor)
+            seen(name, weight)
+
+        with ExitStack() as stack, parametrize.cached():  # one weight per pass, not one per access
+            for name, module in self.computed.items():
+                stack.callback(module.register_forward_pre_hook(partial(show, name)).remove)
+            yield
+
+
+def _is_column(classes: tuple[ClassArray | None, ...] | None, neurons: ClassArray) -> bool:
+    """Whether a raw parameter has a layer's neurons along its second dimension."""
+    if classes is None or len(classes) < 2:
+        return False
+    first, second = (c is not None and c.tolist() == neurons.tolist() for c in classes[:2])
+    return second and not first
+
+
+def neuron_sums(weights: LayerWeights, scores: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Adds up what each weight scores over every neuron; layers without scores get zeros."""
+    result = {}
+    for name, width in weights.widths.items():
+        rows = weights.rows(name, scores[name]) if name in scores else None
+        zeros = torch.zeros(width, dtype=torch.float64)
+        result[name] = zeros if rows is None else rows.sum(1, dtype=torch.float64).cpu()
+    return result
