@@ -1,18 +1,19 @@
 """The one oracle of equivalence: a slim network equals the full one with dead channels masked.
 
 Masked means: every weight that a removed channel goes into is zero, so that the channel itself
-stays alive up to its consumers. Where channels meet without a weight in between (attention), what
-the channel comes out of is zeroed as well.
+stays alive up to its consumers, and any way around them shows. Where channels meet without a
+weight in between (attention), what the channel comes out of is zeroed as well.
 
-Group and layer norm mix channels in their statistics, so removing channels changes the function.
+Some operations mix channels, so that removing some changes what is left: group and layer norm.
 There the equality is checked with the statistics frozen to those of the masked network.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,77 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 
 from ranp.graph import Alive, ChannelGraph, named_tensors
-from ranp.graph.operation import tensors_in
+from ranp.graph.operation import tensors_within
 from ranp.slimming import slim_model
+
+Moments = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What the oracle saw; all differences relative to the scale of the output.
+
+    Attributes:
+        error: The largest difference between slim and masked network.
+        effect: The largest difference between masked and full network: what was removed mattered.
+        variation: The smallest standard deviation of an output: outputs are not constant.
+    """
+
+    error: float
+    effect: float
+    variation: float
+
+
+def compare(
+    model: nn.Module,
+    graph: ChannelGraph,
+    alive: Alive,
+    inputs: tuple[Any, ...],
+    *,
+    both_ends: bool = False,
+    slim: nn.Module | None = None,
+) -> Comparison:
+    """Compares slim, masked and full network in eval mode, in float64.
+
+    Args:
+        model: The full network.
+        graph: Its channel graph.
+        alive: Which classes stay.
+        inputs: Arguments of the forward.
+        both_ends: Whether to mask what dead channels come out of, too.
+        slim: The slim network; made here unless given.
+    """
+    model = model.double().eval()
+    inputs = pytree.tree_map(
+        lambda x: x.double() if isinstance(x, Tensor) and x.is_floating_point() else x, inputs
+    )
+    slim = slim_model(model, graph, alive, init="keep") if slim is None else slim.eval()
+    reference = masked(model, graph, alive, both_ends=both_ends)
+    with torch.no_grad():
+        full = _outputs(_copy(model), inputs)
+        with _Statistics() as statistics:
+            expected = _outputs(reference, inputs)
+        with _Statistics(statistics.moments):
+            found = _outputs(slim, inputs)
+    assert [t.shape for t in found] == [t.shape for t in expected]
+    scale = max(float(t.abs().max()) for t in expected)
+    assert 0 < scale < float("inf")
+    return Comparison(
+        error=_largest_difference(found, expected) / scale,
+        effect=_largest_difference(expected, full) / scale,
+        variation=min(float(t.std()) for t in expected if t.numel() > 1) / scale,
+    )
+
+
+def _outputs(model: nn.Module, inputs: tuple[Any, ...]) -> list[Tensor]:
+    return [t for t in tensors_within(model(*inputs)) if t.is_floating_point()]
+
+
+def _largest_difference(a: list[Tensor], b: list[Tensor]) -> float:
+    return max(float((x - y).abs().max()) for x, y in zip(a, b, strict=True))
 
 
 def random_alive(graph: ChannelGraph, share_removed: float, seed: int = 0) -> Alive:
@@ -38,30 +106,82 @@ def random_alive(graph: ChannelGraph, share_removed: float, seed: int = 0) -> Al
     return alive
 
 
-class _Statistics(TorchFunctionMode):
-    """Records the statistics of mixing norms, or uses recorded ones."""
+@torch.no_grad()
+def randomize_(model: nn.Module, seed: int = 0) -> nn.Module:
+    """Gives norms and biases values that matter: a fresh network hides mistakes in them."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, tensor in named_tensors(model):
+        if not tensor.is_floating_point():
+            continue
+        noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64)
+        if name.endswith("running_var"):
+            tensor.copy_(0.5 + noise)
+        elif tensor.dim() <= 1 or not tensor.any():
+            tensor.add_(0.5 * (noise - 0.5))
+    return model
 
-    def __init__(self, recorded: list[tuple[Tensor, Tensor]] | None = None) -> None:
+
+@torch.no_grad()
+def masked(model: nn.Module, graph: ChannelGraph, alive: Alive, *, both_ends: bool) -> nn.Module:
+    """The full network with the weights zeroed that dead channels go into."""
+    result = _copy(model)
+    modules = dict(result.named_modules())
+    for name, tensor in result.named_parameters():
+        module, parametrized, _ = name.partition(".parametrizations.")
+        owner = modules[module if parametrized else name.rpartition(".")[0]]
+        into = 0 if getattr(owner, "transposed", False) else 1
+        for dim, slots in enumerate(graph.tensors[name]):
+            is_input = tensor.dim() >= 2 and dim == into
+            if slots is not None and (is_input or both_ends):
+                tensor[(slice(None),) * dim + (torch.from_numpy(~alive[slots]),)] = 0
+    _mask_weight_norms(result, dict(model.named_parameters()))
+    return result
+
+
+def _copy(model: nn.Module) -> nn.Module:
+    """A deep copy, also of a model that remembers results of an autograd graph."""
+    remembered = [v for m in model.modules() for v in vars(m).values() if isinstance(v, Tensor)]
+    return copy.deepcopy(model, {id(v): v.detach().clone() for v in remembered})
+
+
+def _mask_weight_norms(model: nn.Module, full: Mapping[str, Tensor]) -> None:
+    """Masks what g v / |v| amounts to: zeros in v would change its norm, too."""
+    parameters = dict(model.named_parameters())
+    for name, v in parameters.items():
+        for direction, magnitude in (("weight_v", "weight_g"), ("original1", "original0")):
+            g = parameters.get(name.removesuffix(direction) + magnitude)
+            if name.endswith(direction) and g is not None:
+                over = [dim for dim in range(v.dim()) if g.shape[dim] == 1]
+                norm = torch.linalg.vector_norm(full[name], dim=over, keepdim=True)
+                weight = v * g / norm  # v is masked already
+                g.copy_(torch.linalg.vector_norm(weight, dim=over, keepdim=True))
+                v.copy_(torch.where(g > 0, weight, full[name]))
+
+
+class _Statistics(TorchFunctionMode):
+    """Records the statistics of norms that mix channels, or uses recorded ones."""
+
+    def __init__(self, recorded: list[Moments | None] | None = None) -> None:
         super().__init__()
         self.replay = recorded is not None
-        self.values = list(recorded or [])
+        self.moments = list(recorded or [])
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        kwargs = kwargs or {}
-        if func is F.group_norm:
-            return self._group_norm(*args, **kwargs)
-        if func is F.layer_norm:
-            return self._layer_norm(*args, **kwargs)
-        return func(*args, **kwargs)
+        own = {
+            F.group_norm: self._group_norm,
+            F.layer_norm: self._layer_norm,
+            F.rms_norm: self._rms_norm,
+        }.get(func, func)
+        return own(*args, **(kwargs or {}))
 
-    def _moments(self, x: Tensor, dims: list[int]) -> tuple[Tensor, Tensor]:
-        if self.replay:
-            return self.values.pop(0)
-        moments = (x.mean(dims, keepdim=True), x.var(dims, keepdim=True, correction=0))
-        self.values.append(moments)
-        return moments
+    def _moments(self, x: Tensor, dims: list[int]) -> Moments:
+        if not self.replay:
+            moments = (x.mean(dims, keepdim=True), x.var(dims, keepdim=True, correction=0))
+            self.moments.append(moments)
+            return moments
+        return self.moments.pop(0)
 
     def _group_norm(
         self,
@@ -71,7 +191,11 @@ class _Statistics(TorchFunctionMode):
         bias: Tensor | None = None,
         eps: float = 1e-5,
     ) -> Tensor:
-        if num_groups == x.shape[1]:  # nothing is mixed
+        # With a group per channel nothing is mixed. What the full network does counts: a slim
+        # one may come to have a single channel in each of its groups.
+        mixes = self.moments[0] is not None if self.replay else num_groups < x.shape[1]
+        if not mixes:
+            self.moments = self.moments[1:] if self.replay else [*self.moments, None]
             return torch.group_norm(x, num_groups, weight, bias, eps, False)
         grouped = x.reshape(x.shape[0], num_groups, -1)
         mean, var = self._moments(grouped, [2])
@@ -93,73 +217,34 @@ class _Statistics(TorchFunctionMode):
         y = y if weight is None else y * weight
         return y if bias is None else y + bias
 
-
-@torch.no_grad()
-def randomize_(model: nn.Module, seed: int = 0) -> nn.Module:
-    """Gives norms and biases values that matter: a fresh network hides mistakes in them."""
-    generator = torch.Generator().manual_seed(seed)
-    for name, tensor in named_tensors(model):
-        if not tensor.is_floating_point():
-            continue
-        noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64)
-        if name.endswith("running_var"):
-            tensor.copy_(0.5 + noise)
-        elif tensor.dim() <= 1:
-            tensor.add_(0.5 * (noise - 0.5))
-    return model
-
-
-@torch.no_grad()
-def masked(model: nn.Module, graph: ChannelGraph, alive: Alive, *, both_ends: bool) -> nn.Module:
-    """The full network with the weights zeroed that dead channels go into."""
-    result = copy.deepcopy(model)
-    modules = dict(result.named_modules())
-    for name, tensor in named_tensors(result):
-        owner = modules[
-            name.split(".parametrizations.")[0]
-            if ".parametrizations." in name
-            else name.rpartition(".")[0]
-        ]
-        transposed = getattr(owner, "transposed", False)
-        for dim, classes in enumerate(graph.tensors[name]):
-            is_input = tensor.dim() >= 2 and dim == (0 if transposed else 1)
-            if classes is None or not tensor.is_floating_point():
-                continue
-            if is_input or (both_ends and not name.endswith("running_var")):
-                tensor[(slice(None),) * dim + (torch.from_numpy(~alive[classes]),)] = 0
-    return result
-
-
-def largest_difference(
-    model: nn.Module,
-    graph: ChannelGraph,
-    alive: Alive,
-    inputs: tuple[Tensor, ...],
-    *,
-    both_ends: bool = False,
-) -> float:
-    """The largest difference between slim and masked network over all outputs, in float64."""
-    model = model.double().eval()
-    inputs = tuple(t.double() if t.is_floating_point() else t for t in inputs)
-    slim = slim_model(model, graph, alive, init="keep")
-    reference = masked(model, graph, alive, both_ends=both_ends)
-    with torch.no_grad():
-        with _Statistics() as statistics:
-            expected = list(tensors_in(reference(*inputs)))
-        with _Statistics(statistics.values):
-            found = list(tensors_in(slim(*inputs)))
-    assert [t.shape for t in found] == [t.shape for t in expected]
-    return max(float((a - b).abs().max()) for a, b in zip(found, expected, strict=True))
+    def _rms_norm(
+        self,
+        x: Tensor,
+        normalized_shape: Any,
+        weight: Tensor | None = None,
+        eps: float | None = None,
+    ) -> Tensor:
+        eps = torch.finfo(x.dtype).eps if eps is None else eps
+        mean, var = self._moments(x, list(range(-len(normalized_shape), 0)))
+        y = x / (var + mean**2 + eps).sqrt()
+        return y if weight is None else y * weight
 
 
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
-    """Asserts that a model's tensors, modes and gradients are not changed inside."""
-    before = {name: tensor.clone() for name, tensor in named_tensors(model)}
-    modes = [m.training for m in model.modules()]
-    wanted = [p.requires_grad for p in model.parameters()]
+    """Asserts that nothing of a model is changed inside: tensors, modes, gradients, hooks."""
+    before = _state(model)
+    values = {name: tensor.clone() for name, tensor in named_tensors(model)}
     yield
-    assert modes == [m.training for m in model.modules()]
-    assert wanted == [p.requires_grad for p in model.parameters()]
+    assert before == _state(model)
     for name, tensor in named_tensors(model):
-        assert torch.equal(before[name], tensor), name
+        assert torch.equal(values[name], tensor), name
+
+
+def _state(model: nn.Module) -> list[Any]:
+    tensors = [(n, id(t), t._version, t.requires_grad, t.grad) for n, t in named_tensors(model)]
+    modules = [
+        (name, type(module), module.training, list(vars(module)), len(module._forward_hooks))
+        for name, module in model.named_modules()
+    ]
+    return [tensors, modules]

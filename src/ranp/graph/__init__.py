@@ -12,6 +12,7 @@ __all__ = [
     "Alive",
     "ChannelGraph",
     "ClassArray",
+    "Contraction",
     "Divergence",
     "ExampleInput",
     "Inputs",

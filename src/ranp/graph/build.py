@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from fnmatch import fnmatchcase
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,19 +16,11 @@ from ranp.errors import TraceError, UsageError, suggest
 from ranp.graph.channel_graph import Alive, ChannelGraph, Layer
 from ranp.graph.inputs import ExampleInput, Inputs, TensorShape, describe_inputs
 from ranp.graph.labels import Dims, LabelArray, LabelSpace
-from ranp.graph.propagation import (
-    Contraction,
-    Decisions,
-    Extent,
-    ModuleCall,
-    Pass,
-    Propagator,
-    Record,
-)
+from ranp.graph.propagation import Decisions, LayerCall, Pass, Propagator
 from ranp.graph.replay import Divergence, check
-from ranp.graph.surgery import mode, named_tensors, rebuild
+from ranp.graph.surgery import hollow, mode, named_tensors, rebuild
 
-_MOST_PROBES = 200
+_MOST_TRIALS = 200
 
 
 def build_graph(
@@ -54,20 +48,22 @@ def build_graph(
     patterns = _checked_patterns(model, protect)
     decisions = Decisions()
     notes: list[str] = []
-    for _ in range(_MOST_PROBES):
+    for _ in range(_MOST_TRIALS):
         graph = _trace(model, inputs, decisions, patterns, notes)
-        if not graph.removable.any():
-            return graph
-        trial = _random_half(graph)
         try:
-            check(_shadow(model, graph, trial), graph, trial)
+            for seed in range(2):
+                trial = _random_half(graph, seed)
+                check(_shadow(model, graph, trial), graph, trial)
         except Divergence as divergence:
-            notes.append(_learn(divergence, graph, decisions))
-            continue
-        return graph
+            last = divergence
+            note = _learn(divergence, decisions)
+            if note is not None and note not in notes:
+                notes.append(note)
+        else:
+            return graph
     raise TraceError(
-        f"{type(model).__name__}: after {_MOST_PROBES} trials its forward still refuses smaller "
-        f"channel numbers ({notes[-1]}); protect the layers concerned"
+        f"{type(model).__name__} still refuses smaller channel numbers after {_MOST_TRIALS} "
+        f"trials ({last}); protect the layers concerned"
     )
 
 
@@ -86,10 +82,11 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 def _checked_patterns(model: nn.Module, protect: Iterable[str]) -> tuple[str, ...]:
     names = [name for name, _ in model.named_modules() if name]
+    names += [name for name, _ in model.named_parameters()]  # raw ones are layers of their own
     patterns: list[str] = []
     for pattern in protect:
         if not any(fnmatchcase(name, pattern) for name in names):
-            raise UsageError(f"no module is called '{pattern}'.{suggest(pattern, names)}")
+            raise UsageError(f"no layer is called '{pattern}'.{suggest(pattern, names)}")
         patterns += [pattern, f"{pattern}.*"]  # what is inside of a protected module is protected
     return tuple(patterns)
 
@@ -105,8 +102,7 @@ def _trace(
     space = LabelSpace()
     shapes = {name: TensorShape.of(tensor) for name, tensor in named_tensors(model)}
     labels = {name: _initial_dims(model, name, shape, space) for name, shape in shapes.items()}
-    # A structural copy is traced, so that whatever a forward stores in its modules stays there.
-    shadow = rebuild(model, lambda _, tensor: tensor.to("meta"), {})
+    shadow = hollow(model)
     passes: dict[bool, Pass] = {}
     for training in (False, True):
         propagator = Propagator(shadow, space, decisions, protect)
@@ -117,6 +113,7 @@ def _trace(
             # Train mode can be out of reach of the example (batch norm over a single value).
             if not training or not isinstance(error.__cause__, ValueError):
                 raise
+            notes = [*notes, f"train mode could not be traced: {error}"]
     return _assemble(shapes, space, labels, passes, inputs, notes)
 
 
@@ -144,73 +141,63 @@ def _assemble(
     notes: Sequence[str],
 ) -> ChannelGraph:
     """Numbers the classes and rewrites everything from labels to classes."""
-    roots, number_of = np.unique(
+    roots, class_of = np.unique(
         space.find(np.arange(len(space), dtype=np.int64)), return_inverse=True
     )
-
-    def of(labels: LabelArray) -> LabelArray:
-        result: LabelArray = number_of[labels]
-        return result
-
-    def dims(dims: Dims) -> Dims:
-        return tuple(None if dim is None else of(dim) for dim in dims)
-
-    def extent(extent: Extent) -> Extent:
-        return tuple(size if isinstance(size, int) else of(size) for size in extent)
-
-    def whole(label_pass: Pass) -> Pass:
-        return Pass(
-            tuple(
-                Record(
-                    r.name,
-                    r.site,
-                    r.module,
-                    tuple(dims(d) for d in r.inputs),
-                    tuple((shape, dims(d)) for shape, d in r.outputs),
-                )
-                for r in label_pass.records
-            ),
-            label_pass.layers,
-            tuple(
-                ModuleCall(c.name, c.kind, extent(c.inputs), extent(c.output))
-                for c in label_pass.calls
-            ),
-            tuple(Contraction(c.module, extent(c.extent)) for c in label_pass.contractions),
-            {
-                name: tuple(dims(d) for d in value)
-                for name, value in label_pass.module_inputs.items()
-            },
-        )
-
-    layers: dict[str, Layer] = {}
-    for call in (call for label_pass in passes.values() for call in label_pass.layers):
-        neurons, feeding = of(call.out), of(call.inp)
-        name, copies = call.name, 1
-        while name in layers and not np.array_equal(layers[name].neurons, neurons):
-            copies += 1
-            name = f"{call.name}#{copies}"
-        follows = call.groups > 1 and call.groups == len(feeding)
-        layers.setdefault(name, Layer(name, neurons, feeding, call.groups, follows))
-
-    finished = {training: whole(label_pass) for training, label_pass in passes.items()}
-    reasons = {int(number_of[root]): reason for root, reason in space.pin_reasons().items()}
+    rewrite = _Rewriting(class_of)
+    finished: dict[bool, Pass] = rewrite(passes)
     return ChannelGraph(
-        layers=layers,
-        tensors={name: dims(d) for name, d in labels.items()},
+        layers=_layers(call for label_pass in finished.values() for call in label_pass.layers),
+        tensors=rewrite(labels),
         shapes=shapes,
-        pinned=reasons,
+        pinned={int(class_of[root]): reason for root, reason in space.pin_reasons().items()},
         classes=len(roots),
         calls=finished[False].calls,
         contractions=finished[False].contractions,
         inputs=inputs,
-        notes=tuple(dict.fromkeys(notes)),
+        notes=tuple(notes),
         passes=finished,
     )
 
 
-def _random_half(graph: ChannelGraph) -> Alive:
+class _Rewriting:
+    """Puts classes in the place of labels, anywhere in tuples, mappings and data classes."""
+
+    def __init__(self, class_of: LabelArray) -> None:
+        self._class_of = class_of
+        # The labels of a dimension go through many operations as one array, and stay one.
+        self._done: dict[int, LabelArray] = {}
+
+    def __call__(self, value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            if id(value) not in self._done:
+                self._done[id(value)] = self._class_of[value]
+            return self._done[id(value)]
+        if isinstance(value, tuple):
+            return tuple(self(item) for item in value)
+        if isinstance(value, Mapping):
+            return {key: self(item) for key, item in value.items()}
+        if is_dataclass(value) and not isinstance(value, type):
+            return replace(value, **{f.name: self(getattr(value, f.name)) for f in fields(value)})
+        return value
+
+
+def _layers(calls: Iterable[LayerCall]) -> dict[str, Layer]:
+    """Layers by name; parts of one parameter used as several layers are numbered from #2 on."""
+    layers: dict[str, Layer] = {}
+    for call in calls:
+        name, copies = call.name, 1
+        while name in layers and not np.array_equal(layers[name].neurons, call.out):
+            copies += 1
+            name = f"{call.name}#{copies}"
+        follows = call.groups > 1 and call.groups == len(call.inp)
+        layers.setdefault(name, Layer(name, call.out, call.inp, call.groups, follows))
+    return layers
+
+
+def _random_half(graph: ChannelGraph, seed: int) -> Alive:
     """Keeps about half of the removable classes, and at least one neuron of every layer."""
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(seed)
     alive = ~graph.removable | (random.random(graph.classes) < 0.5)
     for layer in graph.layers.values():
         if not alive[layer.neurons].any():
@@ -240,16 +227,20 @@ def widths(graph: ChannelGraph, alive: Alive) -> dict[str, int]:
     return result
 
 
-def _learn(divergence: Divergence, graph: ChannelGraph, decisions: Decisions) -> str:
-    """Takes back the reading, or pins the channels, that the trial network proved wrong."""
-    record = divergence.record
-    undecided = set(decisions.candidate) - decisions.exhausted
-    if record is not None and record.site in undecided:
-        decisions.candidate[record.site] += 1
-    elif record is not None and record.site not in decisions.pinned_sites:
+def _learn(divergence: Divergence, decisions: Decisions) -> str | None:
+    """Takes back the reading, or pins the channels, that the trial network proved wrong.
+
+    Returns:
+        What to tell the user, if channels had to be pinned.
+    """
+    record, module = divergence.record, divergence.module
+    if record is not None and record.reading is not None:
+        decisions.rejected[record.site].add(record.reading)
+        return None
+    if record is not None and record.site not in decisions.pinned_sites:
         decisions.pinned_sites.add(record.site)
-    elif divergence.module not in decisions.pinned_modules:
-        decisions.pinned_modules[divergence.module] = "channel numbers are fixed by the code"
+    elif module not in decisions.pinned_modules:
+        decisions.pinned_modules.add(module)
     else:
         raise TraceError(f"{divergence}; protect the layers that feed it")
-    return str(divergence)
+    return f"{divergence}: the channels concerned stay"

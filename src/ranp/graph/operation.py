@@ -1,13 +1,13 @@
-"""One call of an ATen operation, its arguments by name, and the registry of label rules."""
+"""One call of an ATen operation, its arguments by name, and the registries of rules."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ranp.graph.labels import Dims
@@ -16,38 +16,62 @@ if TYPE_CHECKING:
     from ranp.graph.propagation import Propagator
 
 Rule = Callable[["Propagator", "Operation"], "Dims | list[Dims]"]
+Picker = Callable[[Dims, "Operation"], "Dims | list[Dims]"]
+
+RuleT = TypeVar("RuleT", bound=Rule)
+PickerT = TypeVar("PickerT", bound=Picker)
 
 RULES: dict[str, Rule] = {}
-POSITIONAL: set[str] = set()
+PICKERS: dict[str, Picker] = {}
 
 
-def rule(*names: str, positional: bool = False) -> Callable[[Rule], Rule]:
-    """Registers a label rule for ATen operations, for all overloads of each name.
+def rule(*names: str) -> Callable[[RuleT], RuleT]:
+    """Registers what an operation does to labels, for all overloads of each name.
 
     Args:
-        names: Names without the namespace, such as "convolution".
-        positional: Whether the operation picks slots by number (a slice, say). Such an operation
-            can pick the wrong slots of a slim network without any error, so the check pass
-            computes its labels anew instead of trusting shapes.
+        names: Names such as "convolution"; with their namespace if that is not ATen.
     """
 
-    def register(function: Rule) -> Rule:
-        for name in names:
-            RULES[f"aten::{name}"] = function
-            if positional:
-                POSITIONAL.add(f"aten::{name}")
+    def register(function: RuleT) -> RuleT:
+        RULES.update(dict.fromkeys(map(_full_name, names), function))
         return function
 
     return register
 
 
+def picker(*names: str) -> Callable[[PickerT], PickerT]:
+    """Registers which slots of its input an operation picks by their number (a slice, say).
+
+    Such an operation can pick the wrong slots of a slim network without any error, and with the
+    right shapes. So the check pass asks again which ones it picked.
+    """
+
+    def register(function: PickerT) -> PickerT:
+        PICKERS.update(dict.fromkeys(map(_full_name, names), function))
+        return function
+
+    return register
+
+
+def _full_name(name: str) -> str:
+    return name if "::" in name else f"aten::{name}"
+
+
 @dataclass(frozen=True)
 class Operation:
-    """An ATen call: its arguments by their schema names, and its output tensors."""
+    """An ATen call: its arguments by their schema names, and its output tensors.
+
+    Attributes:
+        name: Its name with the namespace, "aten::convolution".
+        arguments: All arguments, defaults included, by name.
+        outputs: The tensors that it gave.
+        is_pointwise: Whether it is tagged as working element by element.
+    """
 
     name: str
     arguments: dict[str, Any]
     outputs: tuple[Tensor, ...]
+    is_pointwise: bool
 
     @classmethod
     def bind(
@@ -58,7 +82,8 @@ class Operation:
         arguments = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
         arguments.update(zip((a.name for a in schema.arguments), args, strict=False))
         arguments.update(kwargs)
-        return cls(schema.name, arguments, tuple(tensors_in(out)))
+        pointwise = torch.Tag.pointwise in func.tags
+        return cls(schema.name, arguments, tuple(tensors_in(out)), pointwise)
 
     def __getitem__(self, name: str) -> Any:
         return self.arguments[name]
@@ -66,6 +91,11 @@ class Operation:
     def get(self, name: str) -> Any:
         """An argument that not every overload has."""
         return self.arguments.get(name)
+
+    @property
+    def short_name(self) -> str:
+        """The name for people: "add" for aten::add_, the whole of a foreign name."""
+        return self.name.removeprefix("aten::").strip("_")
 
     @property
     def output(self) -> Tensor:
@@ -81,3 +111,26 @@ class Operation:
 def tensors_in(tree: Any) -> Iterable[Tensor]:
     """The tensors in nested containers."""
     return (leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor))
+
+
+def tensors_within(tree: Any) -> list[Tensor]:
+    """The tensors in nested containers and in the attributes of objects, as a model returns them."""
+    found: list[Tensor] = []
+    seen: set[int] = set()
+
+    def visit(tree: Any) -> None:
+        for leaf in pytree.tree_leaves(tree):
+            if isinstance(leaf, Tensor):
+                found.append(leaf)
+            elif id(leaf) not in seen and not isinstance(leaf, (type, nn.Module)):
+                seen.add(id(leaf))
+                visit(_attributes(leaf))
+
+    visit(tree)
+    return found
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    if is_dataclass(value):  # one with slots has no dictionary
+        return {field.name: getattr(value, field.name, None) for field in fields(value)}
+    return dict(getattr(value, "__dict__", {}))

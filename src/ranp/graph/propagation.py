@@ -1,44 +1,45 @@
 """The label pass: one forward on fake tensors that finds out which channels belong together.
 
-Every operation that the forward calls is intercepted below autograd; its rule says how the labels
-of its inputs become those of its outputs, and unites what must live or die together. Any Python
-control flow works, nothing is allocated, no weight is touched.
+Every operation that the forward calls is intercepted; its rule says how the labels of its inputs
+become those of its outputs, and unites what must live or die together.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, TypeVar
 
-import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ranp.errors import RanpError, TraceError
 from ranp.graph.inputs import Inputs, TensorShape
 from ranp.graph.labels import Dim, Dims, LabelArray, LabelSpace, unlabelled
-from ranp.graph.operation import RULES, Operation, tensors_in
+from ranp.graph.operation import RULES, Operation, Rule, tensors_in, tensors_within
+from ranp.graph.tracing import Site, Tracer, describe
 
-# Where an operation stands: the class of the module that called it, its number among the
-# operations of that call, its name. The same line of code has the same site in every instance.
-Site = tuple[str, int, str]
 Extent = tuple[int | LabelArray, ...]
+Reading = TypeVar("Reading", bound=Hashable)
 
 
 @dataclass
 class Decisions:
-    """What earlier passes learned about a network (see `ranp.graph.probe`)."""
+    """What trials have taught about a network.
 
-    candidate: dict[Site, int] = field(default_factory=dict)
-    exhausted: set[Site] = field(default_factory=set)
+    Attributes:
+        readings: The possible readings of an ambiguous operation, in the order to try them.
+        rejected: Those that a trial has shown to be wrong.
+        pinned_sites: Operations whose channels must all stay.
+        pinned_modules: Modules whose inputs and weights must all stay.
+    """
+
+    readings: dict[Site, list[Hashable]] = field(default_factory=lambda: defaultdict(list))
+    rejected: dict[Site, set[Hashable]] = field(default_factory=lambda: defaultdict(set))
     pinned_sites: set[Site] = field(default_factory=set)
-    pinned_modules: dict[str, str] = field(default_factory=dict)
+    pinned_modules: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Record:
 
     name: str
     site: Site
-    module: str
+    reading: Hashable | None
     inputs: tuple[Dims, ...]
     outputs: tuple[tuple[tuple[int, ...], Dims], ...]
 
@@ -88,55 +89,9 @@ class Pass:
     layers: tuple[LayerCall, ...]
     calls: tuple[ModuleCall, ...]
     contractions: tuple[Contraction, ...]
-    module_inputs: Mapping[str, tuple[Dims, ...]]
 
 
-@dataclass
-class _Frame:
-    path: str
-    kind: str
-    operations: int = 0
-
-
-class ModuleStack:
-    """Knows which module is running; after an exception, which one raised it."""
-
-    def __init__(self, model: nn.Module) -> None:
-        # A module reached under several names is called by its first one.
-        self.names = {id(module): name for name, module in model.named_modules()}
-        self.frames: list[_Frame] = [_Frame("", type(model).__qualname__)]
-
-    @property
-    def top(self) -> _Frame:
-        """The module that is running."""
-        return self.frames[-1]
-
-    def site(self, operation: str) -> Site:
-        """The site of the next operation; counts it."""
-        self.top.operations += 1
-        return (self.top.kind, self.top.operations, operation)
-
-    def enter(self, module: nn.Module, inputs: Any) -> None:
-        """A module begins."""
-        if id(module) in self.names:
-            self.frames.append(_Frame(self.names[id(module)], type(module).__qualname__))
-
-    def leave(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        """A module ends; one that raises never does, and so stays on top."""
-        if id(module) in self.names:
-            self.frames.pop()
-
-    @contextmanager
-    def watch(self) -> Iterator[None]:
-        """Follows module calls by global hooks, so that the model itself is not touched."""
-        hooks = nn.modules.module
-        with ExitStack() as stack:
-            stack.callback(hooks.register_module_forward_pre_hook(self.enter).remove)
-            stack.callback(hooks.register_module_forward_hook(self.leave).remove)
-            yield
-
-
-class Propagator(TorchDispatchMode):
+class Propagator(Tracer):
     """Runs a model's forward and propagates labels through it."""
 
     def __init__(
@@ -144,71 +99,22 @@ class Propagator(TorchDispatchMode):
         model: nn.Module,
         space: LabelSpace,
         decisions: Decisions,
-        protect: tuple[str, ...] = (),
+        protect: Sequence[str] = (),
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.model = model
+        super().__init__(model)
         self.space = space
         self.decisions = decisions
         self.protect = protect
-        self.stack = ModuleStack(model)
-        self.records: list[Record] = []
-        self.layers: list[LayerCall] = []
-        self.calls: list[ModuleCall] = []
-        self.contractions: list[Contraction] = []
-        self.module_inputs: dict[str, tuple[Dims, ...]] = {}
-        self._weights: dict[str, Tensor] = {}
+        self._records: list[Record] = []
+        self._layers: list[LayerCall] = []
+        self._calls: list[ModuleCall] = []
+        self._contractions: list[Contraction] = []
+        self._weight_labels: Mapping[str, Dims] = {}
         self._dims = WeakTensorKeyDictionary()
+        # The name of the parameter or buffer that a tensor is, or was computed from alone.
+        self._origin = WeakTensorKeyDictionary()
         self._site: Site = ("", 0, "")
-
-    # What rules use.
-
-    def dims(self, tensor: Tensor) -> Dims:
-        """The labels of a tensor's dimensions."""
-        known: Dims | None = self._dims.get(tensor)
-        return unlabelled(tensor.shape) if known is None else known
-
-    def label(self, tensor: Tensor, dims: Dims) -> None:
-        """Gives a tensor its labels."""
-        assert len(dims) == tensor.dim(), (dims, tensor.shape)
-        self._dims[tensor] = dims
-
-    def pin(self, dim: Dim, reason: str) -> None:
-        """Pins the slots of a dimension, naming the module at work."""
-        where = self.stack.top.path or "the network's forward"
-        self.space.pin(dim, f"{reason} in {where}")
-
-    def choose(self, candidates: int) -> int | None:
-        """Which of several readings of this operation to take; None when all have failed.
-
-        A reshape does not say which of its factors will shrink with the channels. The first
-        candidate is taken until the probe shows that it is wrong at this site.
-        """
-        chosen = self.decisions.candidate.setdefault(self._site, 0)
-        if chosen < candidates:
-            return chosen
-        self.decisions.exhausted.add(self._site)
-        return None
-
-    def add_layer(self, weight: Tensor, out: LabelArray, inp: LabelArray, groups: int) -> None:
-        """Notes that the current module applied a convolution or linear map."""
-        path = self.stack.top.path
-        module = self.model.get_submodule(path)
-        if not isinstance(module, (nn.Linear, nn.modules.conv._ConvNd)):
-            names = [
-                f"{path}.{n}" if path else n for n, _ in module.named_parameters(recurse=False)
-            ]
-            path = next((name for name in names if self._weights.get(name) is weight), path)
-        self.space.mark_neurons(out)
-        if any(fnmatchcase(path, pattern) for pattern in self.protect):
-            self.space.pin(out, "protected by the user")
-        self.layers.append(LayerCall(path, out, inp, groups))
-
-    def add_contraction(self, *extent: int | LabelArray) -> None:
-        """Notes a sum of products for the resource counters."""
-        self.contractions.append(Contraction(self.stack.top.path, extent))
-
-    # The pass.
+        self._reading: Hashable | None = None
 
     def run(
         self, tensors: Mapping[str, TensorShape], labels: Mapping[str, Dims], inputs: Inputs
@@ -220,130 +126,170 @@ class Propagator(TorchDispatchMode):
             labels: Their labels.
             inputs: What to call the model with.
         """
-        with fake_forward(self.stack), self._watch_calls():
-            self._weights = {name: shape.materialize() for name, shape in tensors.items()}
-            for name, tensor in self._weights.items():
-                self.label(tensor, labels[name])
-            args, kwargs = inputs.materialize()
-            with self:
-                output = torch.func.functional_call(self.model, self._weights, args, kwargs)
-        for tensor in tensors_in(_as_tree(output)):
+        self._weight_labels = labels
+        output = self.forward(tensors, inputs)
+        for tensor in tensors_within(output):
             for dim in self.dims(tensor):
                 self.space.pin(dim, "it is the network's output")
         return Pass(
-            tuple(self.records),
-            tuple(self.layers),
-            tuple(self.calls),
-            tuple(self.contractions),
-            self.module_inputs,
+            tuple(self._records),
+            tuple(self._layers),
+            tuple(self._calls),
+            tuple(self._contractions),
         )
 
-    @contextmanager
-    def _watch_calls(self) -> Iterator[None]:
-        hooks = nn.modules.module
-        with ExitStack() as stack:
-            stack.callback(hooks.register_module_forward_pre_hook(self._before_module).remove)
-            stack.callback(hooks.register_module_forward_hook(self._after_module).remove)
-            yield
+    # What rules use.
 
-    def _before_module(self, module: nn.Module, inputs: Any) -> None:
-        path = self.stack.names.get(id(module))
-        if path is None:
-            return
-        dims = tuple(self.dims(tensor) for tensor in tensors_in(inputs))
-        self.module_inputs[path] = (*self.module_inputs.get(path, ()), *dims)
-        if path in self.decisions.pinned_modules:
-            own = [self.dims(t) for n, t in self._weights.items() if n.rpartition(".")[0] == path]
-            for dim in (d for tensor in (*dims, *own) for d in tensor):
-                self.space.pin(dim, self.decisions.pinned_modules[path])
-
-    def _after_module(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        path = self.stack.names.get(id(module))
-        if path is None or ".parametrizations" in path or not is_leaf(module):
-            return
-        first_in = next(iter(tensors_in(inputs)), None)
-        first_out = next(iter(tensors_in(output)), None)
-        if first_in is not None and first_out is not None:
-            kind = type(module).__name__.removeprefix("Parametrized")
-            call = ModuleCall(path, kind, self.extent(first_in), self.extent(first_out))
-            self.calls.append(call)
+    def dims(self, tensor: Tensor) -> Dims:
+        """The labels of a tensor's dimensions."""
+        known: Dims | None = self._dims.get(tensor)
+        return unlabelled(tensor.shape) if known is None else known
 
     def extent(self, tensor: Tensor) -> Extent:
         """A tensor's shape, with labels in the place of the sizes that can shrink."""
         pairs = zip(tensor.shape, self.dims(tensor), strict=True)
         return tuple(size if dim is None else dim for size, dim in pairs)
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
-        label_rule = (
-            RULES.get(func._schema.name) if isinstance(func, torch._ops.OpOverload) else None
-        )
-        if label_rule is None:
-            if func is not torch.ops.prim.device.default:
-                with self:  # operations made of simpler ones come back here piece by piece
-                    result = func.decompose(*args, **kwargs)
-                if result is not NotImplemented:
-                    return result
-            if torch.Tag.pointwise in func.tags:
-                label_rule = RULES["aten::pointwise"]
-        self._site = self.stack.site(func._schema.name)
-        out = func(*args, **kwargs)
-        operation = Operation.bind(func, args, kwargs, out)
-        if not operation.outputs:
-            return out
-        self._propagate(operation, label_rule)
-        return out
+    def is_weight(self, tensor: Tensor) -> bool:
+        """Whether a tensor is a parameter or buffer, or computed from such alone."""
+        return tensor in self._origin
 
-    def _propagate(self, operation: Operation, label_rule: Any) -> None:
+    def pin(self, dim: Dim, reason: str) -> None:
+        """Pins the slots of a dimension, naming the module at work."""
+        self.space.pin(dim, f"{reason} in {self.place}")
+
+    def choose(self, readings: Sequence[Reading]) -> Reading | None:
+        """Which of several readings of this operation to take; None when all have failed.
+
+        A reshape does not say which of its factors will shrink with the channels. The first
+        reading is taken until a trial shows that it is wrong at this site.
+        """
+        order = self.decisions.readings[self._site]
+        order += [reading for reading in readings if reading not in order]
+        rejected = self.decisions.rejected[self._site]
+        left = (r for r in order if r in readings and r not in rejected)
+        self._reading = next(left, None)
+        return self._reading  # type: ignore[return-value]
+
+    def add_layer(self, weight: Tensor, out: LabelArray, inp: LabelArray, groups: int) -> None:
+        """Notes that a convolution or linear map was applied."""
+        name = self._layer_name(weight)
+        self.space.mark_neurons(out)
+        if any(fnmatchcase(name, pattern) for pattern in self.protect):
+            self.space.pin(out, "it is protected by the user")
+        self._layers.append(LayerCall(name, out, inp, groups))
+
+    def _layer_name(self, weight: Tensor) -> str:
+        """The layer at work; for a weight used elsewhere its owner, for a raw one its own name."""
+        if _is_layer(self.model.get_submodule(self.path)):
+            return self.path
+        origin: str = self._origin.get(weight, self.path)
+        owner = origin.rpartition(".")[0]
+        return owner if _is_layer(self.model.get_submodule(owner)) else origin
+
+    def add_contraction(self, *extent: int | LabelArray) -> None:
+        """Notes a sum of products for the resource counters."""
+        self._contractions.append(Contraction(self.path, extent))
+
+    # What happens during the forward.
+
+    def tensors_made(self, tensors: Mapping[str, Tensor]) -> None:
+        """Parameters and buffers get their labels."""
+        for name, tensor in tensors.items():
+            self._dims[tensor] = self._weight_labels[name]
+            self._origin[tensor] = name
+
+    def module_begins(self, path: str, inputs: Any) -> None:
+        """Pins what enters a module that was found to refuse other channel numbers."""
+        if path in self.decisions.pinned_modules:
+            own = [d for n, d in self._weight_labels.items() if n.rpartition(".")[0] == path]
+            entering = [self.dims(tensor) for tensor in tensors_in(inputs)]
+            for dim in (d for dims in (*entering, *own) for d in dims):
+                self.pin(dim, "channel numbers are fixed by the code")
+
+    def module_ends(self, path: str, module: nn.Module, inputs: Any, output: Any) -> None:
+        """Notes calls of leaf modules for the resource counters."""
+        if ".parametrizations" in path or not is_leaf(module):
+            return
+        first_in = next(iter(tensors_in(inputs)), None)
+        first_out = next(iter(tensors_in(output)), None)
+        if first_in is not None and first_out is not None:
+            kind = type(module).__name__.removeprefix("Parametrized")
+            self._calls.append(
+                ModuleCall(path, kind, self.extent(first_in), self.extent(first_out))
+            )
+
+    def operation_begins(self, site: Site) -> None:
+        """Remembers where we are."""
+        self._site, self._reading = site, None
+
+    def operation_ends(self, operation: Operation) -> None:
+        """Applies the operation's rule."""
+        if not operation.outputs:
+            return
         inputs = tuple(self.dims(tensor) for tensor in operation.inputs)
-        if label_rule is None:
-            self._refuse_unless_fixed(operation, inputs)
-            dims = [unlabelled(tensor.shape) for tensor in operation.outputs]
-        else:
-            result = label_rule(self, operation)
-            dims = result if isinstance(result, list) else [result] * len(operation.outputs)
-        for tensor, labels in zip(operation.outputs, dims, strict=True):
-            self.label(tensor, labels)
+        outputs = self._apply_rule(operation)
         if self._site in self.decisions.pinned_sites:
-            for dim in (d for tensor in (*inputs, *dims) for d in tensor):
-                self.pin(dim, f"channel numbers are fixed by the code ({operation.name[6:]})")
+            for dim in (d for dims in (*inputs, *outputs) for d in dims):
+                self.pin(dim, f"channel numbers are fixed by the code ({operation.short_name})")
+        for tensor, dims in zip(operation.outputs, outputs, strict=True):
+            assert len(dims) == tensor.dim(), (operation.name, dims, tensor.shape)
+            self._dims[tensor] = dims
+        self._inherit_origin(operation)
         shapes = (tuple(tensor.shape) for tensor in operation.outputs)
-        self.records.append(
+        self._records.append(
             Record(
                 operation.name,
                 self._site,
-                self.stack.top.path,
+                self._reading,
                 inputs,
-                tuple(zip(shapes, dims, strict=True)),
+                tuple(zip(shapes, outputs, strict=True)),
             )
         )
 
-    def _refuse_unless_fixed(self, operation: Operation, inputs: tuple[Dims, ...]) -> None:
+    def _inherit_origin(self, operation: Operation) -> None:
+        origins = [self._origin.get(tensor) for tensor in operation.inputs]
+        if origins and None not in origins:
+            for tensor in operation.outputs:
+                self._origin[tensor] = origins[0]
+
+    def _apply_rule(self, operation: Operation) -> list[Dims]:
+        rule = _rule_for(operation)
+        if rule is None:
+            self._refuse_unless_fixed(operation)
+            return [unlabelled(tensor.shape) for tensor in operation.outputs]
+        try:
+            result = rule(self, operation)
+        except RanpError:
+            raise
+        except Exception as error:
+            raise TraceError(
+                f"the rule for {operation.name} fails in {self.place} ({describe(error)}); "
+                "please report it, and protect the layers that feed this operation meanwhile"
+            ) from error
+        return result if isinstance(result, list) else [result] * len(operation.outputs)
+
+    def _refuse_unless_fixed(self, operation: Operation) -> None:
         """An operation without a rule may only meet slots that stay anyway."""
-        labelled = [dim for tensor in inputs for dim in tensor if dim is not None]
-        for dim in labelled:
-            if self.space.prunable(dim).any():
-                mine = set(self.space.find(dim).tolist())
-                layers = [
-                    call.name
-                    for call in self.layers
-                    if mine.intersection(self.space.find(call.out).tolist())
-                ]
-                names = ", ".join(repr(name) for name in dict.fromkeys(layers))
-                where = self.stack.top.path or type(self.model).__name__
-                raise TraceError(
-                    f"no rule for the operation {operation.name} in module '{where}'; "
-                    f"either protect the layers that feed it (protect=[{names}]) or add a rule "
-                    "with ranp.graph.rule"
-                )
+        labelled = [d for t in operation.inputs for d in self.dims(t) if d is not None]
+        free = [dim[self.space.prunable(dim)] for dim in labelled]
+        met = {root for dim in free for root in self.space.find(dim).tolist()}
+        if met:
+            feeding = [c.name for c in self._layers if met & set(self.space.find(c.out).tolist())]
+            raise TraceError(
+                f"no rule for the operation {operation.name} in {self.place}: either protect the "
+                f"layers that feed it (protect={list(dict.fromkeys(feeding))}) or add a rule with "
+                "ranp.graph.rule"
+            )
         for dim in labelled:
             self.pin(dim, f"it meets {operation.name}, which has no rule,")
+
+
+def _rule_for(operation: Operation) -> Rule | None:
+    rule = RULES.get(operation.name)
+    if rule is None and operation.is_pointwise:
+        return RULES["aten::pointwise"]
+    return rule
 
 
 def is_leaf(module: nn.Module) -> bool:
@@ -351,37 +297,5 @@ def is_leaf(module: nn.Module) -> bool:
     return all(name == "parametrizations" for name, _ in module.named_children())
 
 
-def _as_tree(output: Any) -> Any:
-    """Opens outputs that are objects (data classes of named tensors)."""
-    return (
-        vars(output) if hasattr(output, "__dict__") and not isinstance(output, Tensor) else output
-    )
-
-
-@contextmanager
-def fake_forward(stack: ModuleStack) -> Iterator[None]:
-    """All that a forward on fake tensors runs under; errors come out as `TraceError`."""
-    fast_path = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # it hides attention in one opaque operation
-    try:
-        with ExitStack() as contexts:
-            contexts.enter_context(stack.watch())
-            contexts.enter_context(warnings.catch_warnings())
-            warnings.simplefilter("ignore")  # they are about values, and there are none here
-            contexts.enter_context(torch.no_grad())
-            # Below autograd, tensors keep their identity through views, and operations arrive
-            # whole (`instance_norm` as such, not as the reshapes it is made of).
-            contexts.enter_context(torch._C._AutoDispatchBelowAutograd())
-            contexts.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-            yield
-    except RanpError:
-        raise
-    except Exception as error:
-        where = stack.top.path or "the network's forward"
-        reason = str(error).strip().split("\n")[0][:300]
-        raise TraceError(
-            f"the forward fails on a trial run in {where}: {type(error).__name__}: {reason}; "
-            "check the example input"
-        ) from error
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast_path)
+def _is_layer(module: nn.Module) -> bool:
+    return isinstance(module, (nn.Linear, nn.modules.conv._ConvNd))

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ranp.errors import TraceError
 from ranp.graph.channel_graph import Alive, ChannelGraph
-from ranp.graph.labels import Dims
-from ranp.graph.operation import POSITIONAL, RULES, Operation
-from ranp.graph.propagation import ModuleStack, Record, fake_forward
-from ranp.graph.surgery import mode, named_tensors
+from ranp.graph.labels import Dims, unlabelled
+from ranp.graph.operation import PICKERS, Operation
+from ranp.graph.propagation import Record
+from ranp.graph.surgery import hollow, mode, named_tensors
+from ranp.graph.tracing import Site, Tracer, describe
 
 
 class Divergence(TraceError):
@@ -33,114 +32,93 @@ class Divergence(TraceError):
         self.module = module
 
 
-class _Replay(TorchDispatchMode):
-    def __init__(self, model: nn.Module, records: tuple[Record, ...], alive: Alive) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.stack = ModuleStack(model)
-        self.alive = alive
-        self.records = records
-        self.position = 0
-        self.current: Record | None = None
-        self.dims = WeakTensorKeyDictionary()
-
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func._schema.name not in RULES and func is not torch.ops.prim.device.default:
-            with self:
-                result = func.decompose(*args, **kwargs)
-            if result is not NotImplemented:
-                return result
-        expected = self.records[self.position] if self.position < len(self.records) else None
-        self.current = expected
-        out = func(*args, **kwargs)
-        operation = Operation.bind(func, args, kwargs, out)
-        if operation.outputs:
-            self.position += 1
-            self._compare(operation, expected)
-        self.current = None
-        return out
-
-    def _compare(self, operation: Operation, expected: Record | None) -> None:
-        if expected is None or expected.name != operation.name:
-            wanted = "nothing more" if expected is None else expected.name
-            self._diverge(f"calls {operation.name} instead of {wanted}", expected)
-        assert expected is not None
-        for tensor, (shape, dims) in zip(operation.outputs, expected.outputs, strict=True):
-            slim = self.slim(dims)
-            sizes = tuple(
-                size if dim is None else len(dim) for size, dim in zip(shape, slim, strict=True)
-            )
-            actual = tuple(tensor.shape)
-            if actual != sizes:
-                what = f"{operation.name[6:]} gives the shape {actual} where {sizes} is right"
-                self._diverge(what, expected)
-            self.dims[tensor] = slim
-        if operation.name in POSITIONAL:
-            self._compare_slots(operation, expected)
-
-    def _compare_slots(self, operation: Operation, expected: Record) -> None:
-        """Shapes can agree where the slots do not: asks the rule which ones were picked."""
-        result = RULES[operation.name](_Reader(self), operation)  # type: ignore[arg-type]
-        found = result if isinstance(result, list) else [result] * len(operation.outputs)
-        for dims, (_, wanted) in zip(found, expected.outputs, strict=True):
-            for dim, slim in zip(dims, self.slim(wanted), strict=True):
-                if dim is not None and slim is not None and not np.array_equal(dim, slim):
-                    self._diverge(f"{operation.name[6:]} picks other channels by number", expected)
-
-    def slim(self, dims: Dims) -> Dims:
-        return tuple(None if dim is None else dim[self.alive[dim]] for dim in dims)
-
-    def _diverge(self, what: str, record: Record | None) -> None:
-        where = self.stack.top.path or "the network's forward"
-        raise Divergence(f"with fewer channels, {where} {what}", record, self.stack.top.path)
-
-
-class _Reader:
-    """The part of a `Propagator` that positional rules use, with nothing to decide."""
-
-    def __init__(self, replay: _Replay) -> None:
-        self._replay = replay
-        self.space = None
-
-    def dims(self, tensor: Tensor) -> Dims:
-        known: Dims | None = self._replay.dims.get(tensor)
-        return (None,) * tensor.dim() if known is None else known
-
-    def pin(self, dim: Any, reason: str) -> None:
-        """Pins were set in the label pass."""
-
-    def choose(self, candidates: int) -> int:
-        """Readings were settled in the label pass; all leave the slots themselves alone."""
-        return 0
-
-
 def check(slim: nn.Module, graph: ChannelGraph, alive: Alive) -> None:
     """Runs a slim model on fake tensors and compares it with the graph; raises `Divergence`.
 
     Args:
-        slim: The slim model; its tensors are not touched.
+        slim: The slim model; it is not touched.
         graph: The channel graph of the full model.
         alive: Which classes live in the slim model.
     """
+    shapes = {
+        name: replace(graph.shapes[name], shape=tuple(tensor.shape))
+        for name, tensor in named_tensors(slim)
+    }
+    shadow = hollow(slim)
     for training, label_pass in graph.passes.items():
-        replay = _Replay(slim, label_pass.records, alive)
+        replay = _Replay(shadow, graph, label_pass.records, alive)
         try:
-            with mode(slim, training), fake_forward(replay.stack):
-                tensors = {}
-                for name, tensor in named_tensors(slim):
-                    shape = replace(graph.shapes[name], shape=tuple(tensor.shape))
-                    tensors[name] = shape.materialize()
-                    replay.dims[tensors[name]] = replay.slim(graph.tensors[name])
-                args, kwargs = graph.inputs.materialize()
-                with replay:
-                    torch.func.functional_call(slim, tensors, args, kwargs)
+            with mode(shadow, training):
+                replay.forward(shapes, graph.inputs)
         except Divergence:
             raise
         except TraceError as error:
-            raise Divergence(str(error), replay.current, replay.stack.top.path) from error
+            replay.diverge(f"fails: {describe(error.__cause__ or error)}")
+
+
+class _Replay(Tracer):
+    """Compares every operation with its record."""
+
+    def __init__(
+        self, model: nn.Module, graph: ChannelGraph, records: tuple[Record, ...], alive: Alive
+    ) -> None:
+        super().__init__(model)
+        self._graph = graph
+        self._alive = alive
+        self._records = records
+        self._position = 0
+        self._running = False
+        self._dims = WeakTensorKeyDictionary()
+
+    def tensors_made(self, tensors: Mapping[str, Tensor]) -> None:
+        for name, tensor in tensors.items():
+            self._dims[tensor] = self._slim(self._graph.tensors[name])
+
+    def operation_begins(self, site: Site) -> None:
+        self._running = True
+
+    def operation_ends(self, operation: Operation) -> None:
+        if operation.outputs:
+            record = self._record
+            if record is None or record.name != operation.name:
+                wanted = "nothing more" if record is None else record.name
+                self.diverge(f"calls {operation.name} instead of {wanted}")
+            else:
+                self._compare_shapes(operation, record)
+                self._compare_slots(operation, record)
+            self._position += 1
+        self._running = False
+
+    @property
+    def _record(self) -> Record | None:
+        """The record of the operation that runs now or comes next."""
+        return self._records[self._position] if self._position < len(self._records) else None
+
+    def _compare_shapes(self, operation: Operation, record: Record) -> None:
+        for tensor, (shape, dims) in zip(operation.outputs, record.outputs, strict=True):
+            slim = self._slim(dims)
+            right = tuple(s if d is None else len(d) for s, d in zip(shape, slim, strict=True))
+            if tensor.shape != right:
+                found = tuple(tensor.shape)
+                self.diverge(f"{operation.short_name} gives the shape {found} instead of {right}")
+            self._dims[tensor] = slim
+
+    def _compare_slots(self, operation: Operation, record: Record) -> None:
+        """Shapes can agree where the slots do not: asks which ones were picked."""
+        pick = PICKERS.get(operation.name)
+        if pick is None:
+            return
+        source = operation["self"]
+        result = pick(self._dims.get(source, unlabelled(source.shape)), operation)
+        found = result if isinstance(result, list) else [result]
+        for dims, (_, wanted) in zip(found, record.outputs, strict=True):
+            for dim, slots in zip(dims, self._slim(wanted), strict=True):
+                if dim is not None and slots is not None and not np.array_equal(dim, slots):
+                    self.diverge(f"picks other channels by number ({operation.short_name})")
+
+    def diverge(self, what: str) -> None:
+        record = self._record if self._running else None
+        raise Divergence(f"with fewer channels, {self.place} {what}", record, self.path)
+
+    def _slim(self, dims: Dims) -> Dims:
+        return tuple(None if dim is None else dim[self._alive[dim]] for dim in dims)

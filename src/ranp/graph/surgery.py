@@ -5,8 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
 from ranp.errors import TraceError
 
@@ -28,6 +32,28 @@ def mode(model: nn.Module, training: bool) -> Iterator[None]:
     finally:
         for module, was_training in before:
             module.training = was_training
+
+
+@contextmanager
+def swapped(model: nn.Module, tensors: Mapping[str, Tensor]) -> Iterator[None]:
+    """Puts other tensors in the place of parameters and buffers, and puts them back."""
+    new = {id(tensor): tensors[name] for name, tensor in named_tensors(model)}
+    stores: list[dict[str, Any]] = [
+        store for module in model.modules() for store in (module._parameters, module._buffers)
+    ]
+    slots = [(store, name, t) for store in stores for name, t in store.items() if t is not None]
+    try:
+        for store, name, tensor in slots:
+            store[name] = new[id(tensor)]
+        yield
+    finally:
+        for store, name, tensor in slots:
+            store[name] = tensor
+
+
+def hollow(model: nn.Module) -> nn.Module:
+    """A copy of a model's structure without data, to be traced in the model's place."""
+    return rebuild(model, lambda _, tensor: tensor.to("meta"), {})
 
 
 def rebuild(
@@ -64,9 +90,20 @@ def rebuild(
             f"{type(model).__name__} cannot be copied ({type(error).__name__}: {error}); "
             "take out of the model what cannot be deep-copied, or give it a __deepcopy__"
         ) from error
-    for name, module in slim.named_modules():
-        _update_attributes(module, widths.get(name))
+    with mode(slim, False), torch.no_grad():  # reading a spectral norm must not train it
+        for name, module in slim.named_modules():
+            _recompute_weights(module)
+            _update_attributes(module, widths.get(name))
     return slim
+
+
+def _recompute_weights(module: nn.Module) -> None:
+    """Weight and spectral norm of the older kind leave their last result in the module."""
+    for hook in module._forward_pre_hooks.values():
+        if isinstance(hook, WeightNorm):
+            setattr(module, hook.name, hook.compute_weight(module))
+        elif isinstance(hook, SpectralNorm):
+            setattr(module, hook.name, hook.compute_weight(module, do_power_iteration=False))
 
 
 def _update_attributes(module: nn.Module, width: int | None) -> None:

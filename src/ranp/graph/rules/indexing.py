@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ranp.graph.labels import Dim, Dims, LabelArray, concrete, unite_rows
-from ranp.graph.operation import Operation, rule
+from ranp.graph.operation import Operation, picker, rule
 from ranp.graph.propagation import Propagator
 from ranp.graph.rules.elementwise import broadcast, unite_dims
 
@@ -28,38 +28,46 @@ def _along(dims: Dims, index: int, pick: Callable[[LabelArray], LabelArray]) -> 
     return dims if labels is None else _replace(dims, index, pick(labels))
 
 
-def _settle_pieces(p: Propagator, labels: Dim, piece: int, even_first: bool) -> None:
+def _settle_pieces(p: Propagator, labels: Dim, piece: int, first: str) -> None:
     """A dimension is cut into pieces. How will the code cut a smaller one?
 
-    Either the pieces keep their own slots (sizes are taken from other tensors), or they stay
-    equal (`chunk`), so that all must lose the same slots, or the numbers are fixed.
+    Either each piece keeps its own slots (their numbers are taken from other tensors), or the
+    pieces stay of equal size (`chunk`), so that all must lose the same slots; or else the numbers
+    are fixed.
     """
     if labels is None:
         return
-    even = piece > 0 and len(labels) % piece == 0 and piece < len(labels)
-    readings = ["own", "even"] if even else ["own"]
-    if even_first:
-        readings.reverse()
-    chosen = p.choose(len(readings))
-    if chosen is None:
+    readings = ["own slots", "equal pieces"]
+    if piece == 0 or len(labels) % piece or piece == len(labels):
+        readings = ["own slots"]
+    reading = p.choose(sorted(readings, key=lambda reading: reading != first))
+    if reading is None:
         p.pin(labels, "it is cut by fixed numbers")
-    elif readings[chosen] == "even":
+    elif reading == "equal pieces":
         unite_rows(p.space, labels, len(labels) // piece)
 
 
-@rule("slice", positional=True)
+@picker("slice")
+def _sliced(dims: Dims, op: Operation) -> Dims:
+    run = slice(op["start"], op["end"], op["step"])
+    return _along(dims, op["dim"], lambda labels: labels[run])
+
+
+@rule("slice")
 def slice_(p: Propagator, op: Operation) -> Dims:
     """A run of slots."""
     source, dim = op["self"], op["dim"]
     dims, size = p.dims(source), source.shape[dim]
     start, stop, step = slice(op["start"], op["end"], op["step"]).indices(size)
-    if (start, step) == (0, 1) and stop >= size:
-        return dims
-    _settle_pieces(p, dims[dim], stop - start if start % max(stop - start, 1) == 0 else 0, False)
-    return _along(dims, dim, lambda labels: labels[start:stop:step])
+    piece = max(stop - start, 0)
+    if step > 1:
+        p.pin(dims[dim], "it is picked by number")
+    elif 0 < piece < size:
+        _settle_pieces(p, dims[dim], piece if start % piece == 0 else 0, "own slots")
+    return _sliced(dims, op)
 
 
-@rule("select", positional=True)
+@rule("select")
 def select(p: Propagator, op: Operation) -> Dims:
     """A single slot."""
     dims = p.dims(op["self"])
@@ -75,18 +83,27 @@ def unbind(p: Propagator, op: Operation) -> Dims:
     return _drop(dims, op["dim"])
 
 
-@rule("split", "split_with_sizes", "chunk", "unsafe_chunk", "unsafe_split", positional=True)
-def split(p: Propagator, op: Operation) -> list[Dims]:
-    """Several runs of slots."""
+_SPLITS = ("split", "split_with_sizes", "chunk", "unsafe_chunk", "unsafe_split")
+
+
+@picker(*_SPLITS)
+def _pieces(dims: Dims, op: Operation) -> list[Dims]:
     dim = op["dim"]
-    dims = p.dims(op["self"])
     labels = dims[dim]
     if labels is None:
         return [dims] * len(op.outputs)
+    ends = np.cumsum([tensor.shape[dim] for tensor in op.outputs])
+    return [_replace(dims, dim, piece) for piece in np.split(labels, ends[:-1])]
+
+
+@rule(*_SPLITS)
+def split(p: Propagator, op: Operation) -> list[Dims]:
+    """Several runs of slots."""
+    dims, dim = p.dims(op["self"]), op["dim"]
     sizes = [tensor.shape[dim] for tensor in op.outputs]
-    _settle_pieces(p, labels, sizes[0] if len(set(sizes)) == 1 else 0, True)
-    pieces = np.split(labels, np.cumsum(sizes)[:-1])
-    return [_replace(dims, dim, piece) for piece in pieces]
+    likely = "own slots" if op.name.endswith("with_sizes") else "equal pieces"
+    _settle_pieces(p, dims[dim], sizes[0] if len(set(sizes)) == 1 else 0, likely)
+    return _pieces(dims, op)
 
 
 @rule("glu")
@@ -129,7 +146,7 @@ def stack(p: Propagator, op: Operation) -> Dims:
     return tuple(dims)
 
 
-@rule("flip", positional=True)
+@rule("flip")
 def flip(p: Propagator, op: Operation) -> Dims:
     """Slots in reverse order."""
     dims = p.dims(op["self"])
@@ -201,7 +218,10 @@ def embedding(p: Propagator, op: Operation) -> Dims:
 
 @rule("constant_pad_nd")
 def constant_pad(p: Propagator, op: Operation) -> Dims:
-    """Pads given for the last dimension first; padded channel slots are constant."""
+    """Pads given for the last dimension first. Padded slots are constant.
+
+    They can go where the code pads up to a width it asks for; by a fixed number they cannot.
+    """
     dims, pads = list(p.dims(op["self"])), op["pad"]
     for pair in range(len(pads) // 2):
         i = len(dims) - 1 - pair
@@ -211,14 +231,16 @@ def constant_pad(p: Propagator, op: Operation) -> Dims:
             continue
         if before < 0 or after < 0:
             p.pin(labels, "it is cropped by numbers")
-        whole = np.concatenate(
-            [p.space.fresh(max(before, 0)), labels, p.space.fresh(max(after, 0))]
-        )
+        front, back = p.space.fresh(max(before, 0)), p.space.fresh(max(after, 0))
+        if p.choose(["free"]) is None:
+            for padding in (front, back):
+                p.pin(padding, "it is padding of a fixed number")
+        whole = np.concatenate([front, labels, back])
         dims[i] = whole[max(-before, 0) : len(whole) - max(-after, 0)]
     return tuple(dims)
 
 
-@rule("repeat_interleave", positional=True)
+@rule("repeat_interleave")
 def repeat_interleave(p: Propagator, op: Operation) -> Dims:
     """Each slot several times in a row."""
     dims, dim, count = p.dims(op["self"]), op.get("dim"), op.get("repeats")

@@ -93,6 +93,7 @@ def matrix_product(p: Propagator, op: Operation) -> Dims:
         outer = (unite_dims(p, [dims_left[0], dims_right[0]], reason),)
     rows = dims_left[-2:-1] if left.dim() > 1 else ()
     columns = dims_right[-1:] if right.dim() > 1 else ()
+    _note_weight(p, left, right)
     p.add_contraction(*p.extent(left), *(p.extent(right)[-1:] if right.dim() > 1 else ()))
     dims = (*outer, *rows, *columns)
     if "add" in op.name:
@@ -102,6 +103,18 @@ def matrix_product(p: Propagator, op: Operation) -> Dims:
             if added.shape[i] > 1:
                 unite_dims(p, [dims[at], dim], reason)
     return dims
+
+
+def _note_weight(p: Propagator, left: Tensor, right: Tensor) -> None:
+    """A product with a weight, from either side, is a linear layer."""
+    if p.is_weight(right) and not p.is_weight(left) and right.dim() > 1:
+        weight, (inp, out) = right, p.dims(right)[-2:]
+    elif p.is_weight(left) and not p.is_weight(right) and left.dim() > 1:
+        weight, (out, inp) = left, p.dims(left)[-2:]
+    else:
+        return
+    if out is not None and inp is not None:
+        p.add_layer(weight, out, inp, 1)
 
 
 @rule("scaled_dot_product_attention")

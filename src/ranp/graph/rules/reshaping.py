@@ -77,12 +77,11 @@ def _split(p: Propagator, grid: LabelArray) -> list[Dim]:
     roots = p.space.find(grid)
     varying = [axis for axis in range(grid.ndim) if (roots != np.take(roots, [0], axis=axis)).any()]
     if len(varying) > 1:
-        candidates = sorted(varying, key=lambda axis: (-grid.shape[axis], -axis))
-        chosen = p.choose(len(candidates))
-        if chosen is None:
+        axis = p.choose(sorted(varying, key=lambda axis: (-grid.shape[axis], -axis)))
+        if axis is None:
             p.pin(grid.ravel(), "it is split by fixed numbers")
             return [None] * grid.ndim
-        varying = [candidates[chosen]]
+        varying = [axis]
     if not varying:  # a single class along all axes: only whole can it go, and that is never
         p.pin(grid.ravel(), "it is a single class")
         return [None] * grid.ndim

@@ -1,0 +1,183 @@
+"""Running a forward on fake tensors, with every operation and module call intercepted.
+
+Nothing is allocated and no weight is touched; any Python control flow works that does not ask for
+the values of tensors.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses import fake_tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ranp.errors import RanpError, TraceError
+from ranp.graph.inputs import Inputs, TensorShape
+from ranp.graph.operation import RULES, Operation
+from ranp.graph.surgery import swapped
+
+# Where an operation stands: the class of the module that called it, its number among the
+# operations of that call, its name. The same line of code has the same site in every instance.
+Site = tuple[str, int, str]
+
+
+@dataclass
+class _Frame:
+    path: str
+    kind: str
+    operations: int = 0
+
+
+class Tracer(TorchDispatchMode):
+    """Follows a forward: which module is running, which operations it calls.
+
+    The model is changed by what its forward stores in its modules, so it should be a copy.
+
+    Subclasses see modules begin and end, and every operation before and after it runs.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.model = model
+        # A module reached under several names is called by its first one.
+        self._paths = {id(module): name for name, module in model.named_modules()}
+        # A module that raises never ends, and so stays on top.
+        self._frames = [_Frame("", type(model).__qualname__)]
+
+    def tensors_made(self, tensors: Mapping[str, Tensor]) -> None:
+        """The model's parameters and buffers exist as fake tensors."""
+
+    def module_begins(self, path: str, inputs: Any) -> None:
+        """A module is called."""
+
+    def module_ends(self, path: str, module: nn.Module, inputs: Any, output: Any) -> None:
+        """A module returns."""
+
+    def operation_begins(self, site: Site) -> None:
+        """An operation is called."""
+
+    def operation_ends(self, operation: Operation) -> None:
+        """An operation has run."""
+
+    @property
+    def path(self) -> str:
+        """The module that is running."""
+        return self._frames[-1].path
+
+    @property
+    def place(self) -> str:
+        """The module that is running, for people to read."""
+        return f"'{self.path}'" if self.path else "the network's own forward"
+
+    def forward(self, tensors: Mapping[str, TensorShape], inputs: Inputs) -> Any:
+        """Calls the model; a forward that raises comes out as `TraceError`.
+
+        Args:
+            tensors: The shapes of its parameters and buffers by name.
+            inputs: What to call it with.
+        """
+        try:
+            with _fake_tensors(), self._module_hooks():
+                weights = {name: shape.materialize() for name, shape in tensors.items()}
+                self.tensors_made(weights)
+                args, kwargs = inputs.materialize()
+                with swapped(self.model, weights), self:
+                    return self.model(*args, **kwargs)
+        except RanpError:
+            raise
+        except _VALUE_DEPENDENT as error:
+            raise TraceError(
+                f"{self.place} asks for the values of a tensor ({error.func}), and a network is "
+                "traced without any: take the decision outside of the forward, or from shapes"
+            ) from error
+        except Exception as error:
+            raise TraceError(
+                f"the forward fails in {self.place}: {describe(error)}; check the example input"
+            ) from error
+
+    @contextmanager
+    def _module_hooks(self) -> Iterator[None]:
+        """Follows module calls by global hooks, so that the model itself is not touched."""
+
+        def begin(module: nn.Module, inputs: Any) -> None:
+            path = self._paths.get(id(module))
+            if path is not None:
+                self._frames.append(_Frame(path, type(module).__qualname__))
+                self.module_begins(path, inputs)
+
+        def end(module: nn.Module, inputs: Any, output: Any) -> None:
+            path = self._paths.get(id(module))
+            if path is not None:
+                self.module_ends(path, module, inputs, output)
+                self._frames.pop()
+
+        hooks = nn.modules.module
+        with ExitStack() as stack:
+            stack.callback(hooks.register_module_forward_pre_hook(begin).remove)
+            stack.callback(hooks.register_module_forward_hook(end).remove)
+            yield
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = func._schema.name
+        if name not in RULES and func is not torch.ops.prim.device.default:
+            with self:  # operations made of simpler ones come back here piece by piece
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        frame = self._frames[-1]
+        frame.operations += 1
+        self.operation_begins((frame.kind, frame.operations, name))
+        out = func(*args, **kwargs)
+        operation = Operation.bind(func, args, kwargs, out)
+        self.operation_ends(operation)
+        return out
+
+
+_VALUE_DEPENDENT = (
+    fake_tensor.DataDependentOutputException,
+    fake_tensor.DynamicOutputShapeException,
+)
+
+
+def describe(error: BaseException) -> str:
+    """An error in one line."""
+    message = str(error).strip().split("\n")[0][:300]
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+@contextmanager
+def _fake_tensors() -> Iterator[None]:
+    """All that a forward on fake tensors runs under."""
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    log = logging.getLogger(fake_tensor.__name__)
+    was_disabled = log.disabled
+    torch.backends.mha.set_fastpath_enabled(False)  # it hides attention in one opaque operation
+    log.disabled = True  # it reports operations that fail; that is for us to do
+    try:
+        with (
+            warnings.catch_warnings(),
+            torch.no_grad(),
+            # Below autograd, tensors keep their identity through views, and operations arrive
+            # whole (`instance_norm` as such, not as the reshapes it is made of).
+            torch._C._AutoDispatchBelowAutograd(),
+            fake_tensor.FakeTensorMode(allow_non_fake_inputs=True),
+        ):
+            warnings.simplefilter("ignore")  # they are about values, and there are none here
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast_path)
+        log.disabled = was_disabled
