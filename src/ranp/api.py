@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from torch import Tensor, nn
 
 from ranp.errors import UsageError
@@ -27,7 +27,7 @@ from ranp.pruning import (
 )
 from ranp.pruning import score as score_neurons
 from ranp.pruning.batches import split_pair
-from ranp.report.terminal import plain, retained_table, totals_table
+from ranp.report.terminal import plain, plan_summary
 from ranp.resources import Costs, count
 from ranp.slimming import Init, Plan, slim_model
 
@@ -53,12 +53,7 @@ class Result:
 
     def __rich__(self) -> RenderableType:
         """The table of before and after, and the kept neurons of every layer."""
-        layers = [(name, k.neurons, len(k.kept)) for name, k in self.plan.layers.items()]
-        return Group(
-            totals_table({"full": self.before.totals(), self.plan.method: self.after.totals()}),
-            "",
-            retained_table(layers),
-        )
+        return plan_summary(self.plan.method, self.plan.costs, self.plan.layers)
 
     def __str__(self) -> str:
         """The same as text."""
@@ -165,7 +160,7 @@ def plan(
         multiple=multiple,
         seed=seed,
     )
-    return _plan(chooser, sparsity, protect)
+    return make_plan(chooser, sparsity, protect)
 
 
 def search(
@@ -284,7 +279,7 @@ def prune(
         if batches == "auto":
             agreement = {"agreement": settled.reached}
             scores = replace(scores, settings={**scores.settings, **agreement})
-    made = _plan(chooser(scores=scores), sparsity, protect)
+    made = make_plan(chooser(scores=scores), sparsity, protect)
     alive = made.alive(graph)
     return Result(
         model=slim_model(model, graph, alive, init=init, seed=seed),
@@ -314,7 +309,14 @@ def _given(example_input: ExampleInput | None) -> ExampleInput:
     return example_input
 
 
-def _plan(chooser: Chooser, sparsity: float, protect: tuple[str, ...]) -> Plan:
+def make_plan(
+    chooser: Chooser, sparsity: float, protect: Iterable[str] = (), network: str | None = None
+) -> Plan:
+    """The plan of a choice at a sparsity, with all it depends on.
+
+    Raises:
+        InfeasibleError: A layer would lose all its neurons.
+    """
     alive = chooser.require(sparsity)
     resource = dict(chooser.resource) if isinstance(chooser.resource, Mapping) else chooser.resource
     settings: dict[str, Any] = {
@@ -337,5 +339,6 @@ def _plan(chooser: Chooser, sparsity: float, protect: tuple[str, ...]) -> Plan:
             "full": count(chooser.model, chooser.graph).totals(),
             "slim": count(chooser.model, chooser.graph, alive).totals(),
         },
-        protect=protect,
+        protect=tuple(protect),
+        network=network,
     )

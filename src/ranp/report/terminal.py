@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from ranp.resources import LayerCost
 
 Totals = Mapping[str, float]
 
@@ -71,6 +75,46 @@ def bar(share: float, width: int = 24) -> Text:
     if share > 0:
         filled = max(filled, 1)
     return Text("█" * filled, style="cyan") + Text("░" * (width - filled), style="dim")
+
+
+class Kept(Protocol):
+    """A layer of a plan."""
+
+    @property
+    def neurons(self) -> int:
+        """Of the full network."""
+
+    @property
+    def kept(self) -> Sequence[int]:
+        """Those that stay."""
+
+
+def plan_summary(
+    method: str, costs: Mapping[str, Totals], layers: Mapping[str, Kept]
+) -> RenderableType:
+    """What a plan comes to: full against slim, and the kept neurons of every layer."""
+    rows = [(name, layer.neurons, len(layer.kept)) for name, layer in layers.items()]
+    totals = {"full": costs["full"], method: costs["slim"]}
+    return Group(retained_table(rows), "", totals_table(totals))
+
+
+def costs_table(layers: Sequence[LayerCost]) -> Table:
+    """The cost of every leaf module."""
+    result = table()
+    result.add_column("layer", overflow="fold")
+    result.add_column("kind")
+    for heading in ("neurons", "GFLOPs", "params MB", "memory MB"):
+        result.add_column(heading, justify="right")
+    for layer in layers:
+        result.add_row(
+            layer.name or "(the network)",
+            layer.kind,
+            f"{layer.neurons:,}" if layer.neurons else "",
+            f"{layer.flops / 1e9:.3f}" if layer.flops else "",
+            f"{layer.parameters * 4 / 2**20:.3f}" if layer.parameters else "",
+            f"{layer.activations * 4 / 2**20:.2f}" if layer.activations else "",
+        )
+    return result
 
 
 def retained_table(layers: Sequence[tuple[str, int, int]], title: str | None = None) -> Table:

@@ -1,0 +1,191 @@
+"""What all commands share: the network argument, output, progress."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ranp.errors import RanpError, UsageError, suggest
+from ranp.models import registry
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from torch import nn
+
+NetworkArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NET",
+        help=f"A network ({', '.join(registry.names())}) or your own as package.module:factory.",
+    ),
+]
+InputOption = Annotated[
+    str | None,
+    typer.Option("--input", help="Input shape with batch and channels, such as 1,1,64,64,64."),
+]
+ProtectOption = Annotated[
+    list[str] | None,
+    typer.Option("--protect", help="A layer to keep whole, or a pattern; may be repeated."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No messages, no progress.")]
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network that was named on the command line.
+
+    Attributes:
+        name: As it was named.
+        model: A new instance.
+        input_shape: What it is traced with.
+        spec: What is known of it, if it is one of the paper's.
+    """
+
+    name: str
+    model: nn.Module
+    input_shape: tuple[int, ...]
+    spec: registry.NetworkSpec | None
+
+
+def load_network(name: str, input_text: str | None) -> Network:
+    """Builds a network of the registry, or calls the user's own factory."""
+    shape = parse_shape(input_text)
+    if ":" not in name:
+        spec = registry.spec(name)
+        if shape is not None and len(shape) != len(spec.input_shape):
+            raise UsageError(
+                f"input {shape} has {len(shape)} dimensions, and {name} takes "
+                f"{len(spec.input_shape)}: batch, channels, then space, such as "
+                f"{','.join(map(str, spec.input_shape))}"
+            )
+        if shape is not None and shape[1] != spec.input_shape[1]:
+            raise UsageError(
+                f"input {shape} has {shape[1]} channels, and {name} takes {spec.input_shape[1]}"
+            )
+        return Network(name, spec.build(), shape or spec.input_shape, spec)
+    if shape is None:
+        raise UsageError(f"say what input '{name}' takes, such as --input 1,1,64,64,64")
+    return Network(name, call_factory(name, "network"), shape, None)
+
+
+def parse_shape(text: str | None) -> tuple[int, ...] | None:
+    """A shape from comma-separated numbers."""
+    if text is None:
+        return None
+    try:
+        shape = tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise UsageError(f"'{text}' is not a shape; write 1,1,64,64,64") from error
+    if min(shape) < 1:
+        raise UsageError(f"input shape {shape} has a size below 1")
+    return shape
+
+
+def load_object(name: str, what: str) -> Any:
+    """An object named `package.module:name`, looked up from the current directory too."""
+    module_name, _, attribute = name.partition(":")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise UsageError(f"{what} '{name}': cannot import '{module_name}' ({error})") from error
+    except Exception as error:
+        raise UsageError(
+            f"{what} '{name}': importing '{module_name}' raises {type(error).__name__}: {error}"
+        ) from error
+    if not hasattr(module, attribute):
+        raise UsageError(
+            f"{what} '{name}': '{module_name}' has no '{attribute}'."
+            f"{suggest(attribute, (n for n in vars(module) if not n.startswith('_')))}"
+        )
+    return getattr(module, attribute)
+
+
+def call_factory(name: str, what: str) -> Any:
+    """Calls a factory without arguments."""
+    factory = load_object(name, what)
+    if not callable(factory):
+        raise UsageError(f"{what} '{name}' cannot be called; name a function that returns it")
+    try:
+        made = factory()
+    except RanpError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{what} '{name}' raises {type(error).__name__}: {error}") from error
+    if what == "network":
+        from torch import nn
+
+        if not isinstance(made, nn.Module):
+            raise UsageError(f"{what} '{name}' returns a {type(made).__name__}, not an nn.Module")
+    return made
+
+
+def show(renderable: RenderableType) -> None:
+    """Prints a result to stdout."""
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=max(console.width, 100))
+    console.print(renderable)
+
+
+def show_json(value: Any) -> None:
+    """Prints a result to stdout as JSON."""
+    typer.echo(json.dumps(value, indent=1, allow_nan=False))
+
+
+def say(quiet: bool, message: str) -> None:
+    """A message to stderr."""
+    if not quiet:
+        typer.echo(message, err=True)
+
+
+@contextmanager
+def progress(quiet: bool, title: str, total: int | None) -> Iterator[Any]:
+    """A progress bar on stderr with rate and remaining time; nothing where nobody looks.
+
+    Yields:
+        A function to call after each step.
+    """
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+        disable=quiet or not console.is_terminal,
+        transient=True,
+    ) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda: bar.advance(task)
+
+
+def followed(batches: Iterable[Any], step: Any) -> Iterator[Any]:
+    """Batches, each reported when the next one is asked for."""
+    for batch in batches:
+        yield batch
+        step()

@@ -1,0 +1,178 @@
+"""What a network is scored with on the command line: a synthetic or real data set, or your own."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ranp.cli._common import Network, call_factory, load_object, progress
+from ranp.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ranp.graph import ChannelGraph
+    from ranp.pruning import Scores
+
+DataOption = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        help="A data set's directory, or package.module:factory that returns a loader. "
+        "Without it, synthetic data of the network's kind.",
+    ),
+]
+LossOption = Annotated[
+    str | None,
+    typer.Option(
+        "--loss", help="package.module:function(output, target); cross-entropy if not given."
+    ),
+]
+SamplesOption = Annotated[int, typer.Option(min=1, help="Samples to score with, at the most.")]
+BatchOption = Annotated[int, typer.Option(min=1, help="Samples per batch; the paper has 1.")]
+SizeOption = Annotated[
+    int | None, typer.Option(help="Edge of the volumes to score with, if not the network's input.")
+]
+SeedOption = Annotated[int, typer.Option(help="For all random numbers.")]
+WeightsOption = Annotated[
+    Literal["fresh", "orthogonal", "given"],
+    typer.Option(help="Weights to score with; the paper's are fresh."),
+]
+
+IGNORED = 255
+
+
+@dataclass(frozen=True)
+class Source:
+    """What to score with.
+
+    Attributes:
+        loader: Yields batches.
+        loss: From output and target to a scalar.
+        batches: How many batches there are, if known.
+        about: One line for people.
+    """
+
+    loader: Iterable[Any]
+    loss: Any
+    batches: int | None
+    about: str
+
+
+def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
+    """Cross-entropy; voxels that hold nothing are ignored."""
+    from torch.nn import functional
+
+    return functional.cross_entropy(output, target, ignore_index=IGNORED)
+
+
+def open_source(
+    network: Network,
+    data: str | None,
+    loss: str | None,
+    samples: int,
+    batch: int,
+    size: int | None,
+    seed: int,
+) -> Source:
+    """Finds what a network is scored with."""
+    function = load_object(loss, "loss") if loss else cross_entropy
+    if data is not None and ":" in data and not Path(data).exists():
+        loader = call_factory(data, "data")
+        return Source(loader, function, None, data)
+    if network.spec is None:
+        raise UsageError(
+            f"say what '{network.name}' is scored with: --data package.module:factory, "
+            "a function that returns a loader of (input, target) batches"
+        )
+    from ranp.data.loader import Loader
+
+    cases = _cases(network, data, samples, size, seed)
+    count = min(samples, len(cases))
+    loader = Loader(cases, batch, training=True)
+    about = f"{count} samples of {data or 'synthetic ' + network.spec.dataset}"
+    return Source(loader, function, min(len(loader), -(-samples // batch)), about)
+
+
+class Interruption:
+    """Lets a signal end the scoring after the batch under way, so that nothing is lost."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interruption:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: object) -> None:
+        if self.number == number:  # a second time: at once
+            raise KeyboardInterrupt
+        self.number = number
+
+    @property
+    def exit_code(self) -> int:
+        """130 for SIGINT, 143 for SIGTERM."""
+        return 128 + self.number
+
+
+def run_scoring(
+    network: Network,
+    graph: ChannelGraph,
+    source: Source,
+    methods: Iterable[str],
+    *,
+    weights: Literal["fresh", "orthogonal", "given"],
+    seed: int,
+    quiet: bool,
+    enough: Callable[[Scores], bool] | None = None,
+    resume: Scores | None = None,
+) -> tuple[Scores, Interruption]:
+    """Scores a network with a progress bar; a signal stops it after the batch under way."""
+    from ranp.pruning import find_method, make_forward, score
+
+    with Interruption() as interruption, progress(quiet, "scoring", source.batches) as step:
+
+        def stop(scores: Scores) -> bool:
+            step()
+            return bool(interruption.number) or (enough is not None and enough(scores))
+
+        scores = score(
+            network.model,
+            graph,
+            source.loader,
+            make_forward(source.loss, None),
+            statistics={s for name in methods for s in find_method(name).statistics},
+            weights=weights,
+            batches=source.batches,
+            enough=stop,
+            seed=seed,
+            resume=resume,
+        )
+    return scores, interruption
+
+
+def _cases(network: Network, data: str | None, samples: int, size: int | None, seed: int) -> Any:
+    from ranp.data import synthetic
+    from ranp.data.registry import open_cases
+
+    assert network.spec is not None
+    _, _, frames, *space = network.input_shape
+    edge = size or space[-1]
+    if data is not None:
+        return open_cases(network.spec.dataset, Path(data), "train", size=edge, seed=seed)
+    if network.spec.dataset == "shapenet":
+        return synthetic.synthetic_parts(edge, samples, seed)
+    if network.spec.dataset == "brats":
+        return synthetic.synthetic_tumours(edge, samples, seed)
+    return synthetic.synthetic_motion(frames, edge, samples, network.spec.classes, seed)

@@ -1,0 +1,52 @@
+"""`ranp profile`: what a network costs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from ranp.cli._common import (
+    InputOption,
+    JsonOption,
+    NetworkArgument,
+    QuietOption,
+    load_network,
+    say,
+    show,
+    show_json,
+)
+
+
+def command(
+    network: NetworkArgument,
+    input_shape: InputOption = None,
+    convention: Annotated[
+        Literal["paper", "appendix", "macs"], typer.Option(help="How operations are counted.")
+    ] = "paper",
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Count the FLOPs, parameters and memory of a network, layer by layer."""
+    from rich.console import Group
+
+    from ranp.graph import build_graph
+    from ranp.report.terminal import costs_table, totals_table
+    from ranp.resources import count
+
+    net = load_network(network, input_shape)
+    graph = build_graph(net.model, net.input_shape)
+    costs = count(net.model, graph, convention=convention)
+    if as_json:
+        result = costs.to_dict()
+        for layer in result["layers"]:
+            layer["gflops"] = layer["flops"] / 1e9
+            layer["param_mb"] = layer["parameters"] * 4 / 2**20
+            layer["memory_mb"] = layer["activations"] * 4 / 2**20
+        show_json({"network": network, "input": list(net.input_shape), **result})
+        return
+    title = f"{network}, input {' x '.join(map(str, net.input_shape))}"
+    show(Group(costs_table(costs.layers), "", totals_table({"total": costs.totals()}, title)))
+    if costs.not_counted:
+        say(quiet, f"Operations not counted ({convention}): {', '.join(costs.not_counted)}")
+    say(quiet, f"Next: ranp prune {network} --sparsity 0.8")

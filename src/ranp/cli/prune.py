@@ -1,0 +1,157 @@
+"""`ranp prune`: score, plan and slim, all at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ranp.cli._choosing import (
+    CouplingOption,
+    FloorOption,
+    LambdaOption,
+    MethodOption,
+    MultipleOption,
+    ResourceOption,
+    SparsityOption,
+    infeasible_to_dict,
+    plan_to_dict,
+)
+from ranp.cli._common import (
+    InputOption,
+    JsonOption,
+    NetworkArgument,
+    ProtectOption,
+    QuietOption,
+    load_network,
+    say,
+    show,
+    show_json,
+)
+from ranp.cli._scoring import (
+    BatchOption,
+    DataOption,
+    LossOption,
+    SamplesOption,
+    SeedOption,
+    SizeOption,
+    WeightsOption,
+    open_source,
+    run_scoring,
+)
+
+
+def command(
+    network: NetworkArgument,
+    sparsity: SparsityOption,
+    method: MethodOption = "ranp-f",
+    lam: LambdaOption = None,
+    resource: ResourceOption = None,
+    coupling: CouplingOption = "paper",
+    floor: FloorOption = 0,
+    multiple: MultipleOption = 1,
+    input_shape: InputOption = None,
+    data: DataOption = None,
+    loss: LossOption = None,
+    samples: SamplesOption = 8,
+    batch: BatchOption = 1,
+    size: SizeOption = None,
+    weights: WeightsOption = "fresh",
+    auto: Annotated[
+        bool, typer.Option("--auto", help="Stop scoring when the kept neurons no longer change.")
+    ] = False,
+    seed: SeedOption = 0,
+    protect: ProtectOption = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Directory for plan, scores and fresh weights.")
+    ] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Prune a network before training and say what it costs then."""
+    from functools import partial
+
+    from ranp.api import make_plan
+    from ranp.errors import InfeasibleError
+    from ranp.files import ensure_directory
+    from ranp.graph import build_graph
+    from ranp.pruning import DEFAULT_LAMBDA, Chooser, Settled, find_method
+    from ranp.pruning.select import check_sparsity
+    from ranp.report.terminal import plan_summary
+    from ranp.slimming import save_weights, slim_model
+
+    row = find_method(method)
+    check_sparsity(sparsity)
+    if out is not None:
+        ensure_directory(out)
+    net = load_network(network, input_shape)
+    source = open_source(net, data, loss, samples, batch, size, seed) if row.needs_scores else None
+    graph = build_graph(net.model, net.input_shape, protect=protect or ())
+    if lam is None:
+        lam = DEFAULT_LAMBDA if net.spec is None else net.spec.reweighting
+    chooser = partial(
+        Chooser,
+        net.model,
+        graph,
+        row,
+        resource=resource,
+        coupling=coupling,
+        floor=floor,
+        multiple=multiple,
+        seed=seed,
+        lam=lam,
+    )
+    scores = None
+    if source is not None:
+        say(quiet, f"Scoring {network} with {source.about}.")
+        settled = Settled(lambda so_far: chooser(scores=so_far).choose(sparsity))
+        scores, interruption = run_scoring(
+            net,
+            graph,
+            source,
+            [method],
+            weights=weights,
+            seed=seed,
+            quiet=quiet,
+            enough=settled if auto else None,
+        )
+        if out is not None:
+            scores.save(out / "scores.safetensors")
+        if interruption.number:
+            if out is not None:
+                say(
+                    quiet,
+                    f"Interrupted. What was scored is in {out / 'scores.safetensors'}: "
+                    f"ranp plan {network} {out / 'scores.safetensors'} --sparsity {sparsity}",
+                )
+            raise typer.Exit(interruption.exit_code)
+        if auto:
+            say(
+                quiet,
+                f"Settled after {scores.batches} batches: the choice agrees by "
+                f"{100 * settled.reached:.1f} % with that after half as many.",
+            )
+    choice = chooser(scores=scores)
+    try:
+        plan = make_plan(choice, sparsity, protect or (), network=network)
+    except InfeasibleError:
+        if as_json:
+            show_json(infeasible_to_dict(choice, sparsity))
+        raise
+    slim = slim_model(net.model, graph, plan.alive(graph), init="fresh", seed=seed)
+    if out is not None:
+        plan.save(out / "plan.json")
+        save_weights(slim, out / "weights.safetensors")
+    if as_json:
+        show_json(plan_to_dict(plan))
+    else:
+        show(plan_summary(plan.method, plan.costs, plan.layers))
+    if out is not None:
+        say(
+            quiet,
+            f"Plan and fresh weights in {out}. Next, in Python: "
+            f"ranp.Plan.load('{out}/plan.json').apply(model)",
+        )
+    else:
+        say(quiet, "Next: the same with --out DIR keeps plan and weights.")

@@ -1,0 +1,80 @@
+"""`ranp score`: one pass over the data; the result serves any method, sparsity and lambda."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ranp.cli._common import (
+    InputOption,
+    JsonOption,
+    NetworkArgument,
+    ProtectOption,
+    QuietOption,
+    load_network,
+    say,
+    show_json,
+)
+from ranp.cli._scoring import (
+    BatchOption,
+    DataOption,
+    LossOption,
+    SamplesOption,
+    SeedOption,
+    SizeOption,
+    WeightsOption,
+    open_source,
+    run_scoring,
+)
+
+
+def command(
+    network: NetworkArgument,
+    out: Annotated[Path, typer.Option("--out", help="Where the scores go.")] = Path(
+        "scores.safetensors"
+    ),
+    input_shape: InputOption = None,
+    data: DataOption = None,
+    loss: LossOption = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="A method the scores must serve; may be repeated. See `ranp methods`."),
+    ] = None,
+    samples: SamplesOption = 8,
+    batch: BatchOption = 1,
+    size: SizeOption = None,
+    weights: WeightsOption = "fresh",
+    seed: SeedOption = 0,
+    resume: Annotated[bool, typer.Option(help="Go on from what --out holds already.")] = False,
+    protect: ProtectOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Score every neuron of a network, once, before training."""
+    from ranp.files import ensure_directory
+    from ranp.graph import build_graph
+    from ranp.pruning import Scores, find_method
+
+    methods = method or ["ranp-f"]
+    for name in methods:
+        find_method(name)
+    ensure_directory(out.parent)
+    net = load_network(network, input_shape)
+    source = open_source(net, data, loss, samples, batch, size, seed)
+    graph = build_graph(net.model, net.input_shape, protect=protect or ())
+    before = Scores.load(out) if resume and out.exists() else None
+    say(quiet, f"Scoring {network} with {source.about}.")
+    scores, interruption = run_scoring(
+        net, graph, source, methods, weights=weights, seed=seed, quiet=quiet, resume=before
+    )
+    scores.save(out)
+    if as_json:
+        show_json({"scores": str(out), "batches": scores.batches, "neurons": graph.neurons})
+    else:
+        typer.echo(f"{scores.batches} batches scored, {graph.neurons:,} neurons, in {out}")
+    if interruption.number:
+        say(quiet, "Interrupted. Go on with the same command and --resume.")
+        raise typer.Exit(interruption.exit_code)
+    say(quiet, f"Next: ranp plan {network} {out} --sparsity 0.8")

@@ -1,0 +1,1 @@
+"""Runs that show something: the demo, the paper's tables and figures."""

@@ -1,0 +1,121 @@
+"""The demo: a 3D-UNet before and after, scored, measured and trained, in about a minute."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ranp.api import make_plan
+from ranp.data.loader import Loader
+from ranp.data.synthetic import synthetic_parts
+from ranp.graph import build_graph
+from ranp.models import registry
+from ranp.models.initialization import glorot_normal_
+from ranp.pruning import METHODS, Chooser, make_forward, score
+from ranp.report.figures import draw_convergence, draw_retained
+from ranp.resources import count
+from ranp.resources.measuring import MeasuredStep, measure_steps
+from ranp.slimming import Plan, slim_model
+
+NETWORK = "unet3d-shapenet"
+COMPARED = ("ranp-f", "ranp-m", "vanilla", "layerwise")
+SIZE = 32  # scored, measured and trained at 32^3; costs are counted at the network's own 64^3
+SAMPLES = 3
+VANILLA_MARGIN = 0.98  # vanilla cannot be pruned as far: its row stands at its own maximum
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the demo found.
+
+    Attributes:
+        costs: Counted costs by network, "full" first.
+        sparsities: At which sparsity each method's network stands.
+        measured: Measured training step by network.
+        curves: (seconds, loss) after each training step, of the full and the RANP-f network.
+        plans: By method.
+    """
+
+    costs: Mapping[str, Mapping[str, float]]
+    sparsities: Mapping[str, float]
+    measured: Mapping[str, MeasuredStep]
+    curves: Mapping[str, list[tuple[float, float]]]
+    plans: Mapping[str, Plan]
+
+
+def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
+    """Voxels without a point are ignored."""
+    return F.cross_entropy(output, target, ignore_index=255)
+
+
+def run_demo(out: Path, seconds: float, say: Callable[[str], None]) -> Demo:
+    """Prunes, measures and trains; pictures and the plan go to a directory.
+
+    Args:
+        out: The directory.
+        seconds: How long each network is trained.
+        say: Told what is going on.
+    """
+    spec = registry.spec(NETWORK)
+    torch.manual_seed(0)
+    model = registry.build(NETWORK)
+    say(f"Tracing {NETWORK} at {' x '.join(map(str, spec.input_shape))}")
+    graph = build_graph(model, spec.input_shape)
+    loader = Loader(synthetic_parts(SIZE, SAMPLES, seed=0), 1, training=True)
+    say(f"Scoring {graph.neurons:,} neurons with {SAMPLES} synthetic shapes at {SIZE}^3")
+    scores = score(model, graph, loader, make_forward(cross_entropy, None))
+
+    models, plans, sparsities = {"full": model}, {}, {}
+    for name in COMPARED:
+        chooser = Chooser(model, graph, METHODS[name], scores, lam=spec.reweighting)
+        sparsity = min(spec.sparsity, VANILLA_MARGIN * chooser.max_sparsity())
+        plans[name] = make_plan(chooser, sparsity, network=NETWORK)
+        sparsities[name] = sparsity
+        models[name] = slim_model(model, graph, plans[name].alive(graph), init="fresh")
+    glorot_normal_(model, gamma="ones", generator=torch.Generator().manual_seed(0))
+
+    say(f"Measuring training steps at {SIZE}^3, batch 1")
+    batch = next(iter(loader))
+    measured = measure_steps(
+        models, lambda m: cross_entropy(m(batch["x"]), batch["y"]), repetitions=2
+    )
+    say(f"Training full and RANP-f side by side, {seconds:.0f} s each")
+    curves = {name: train(models[name], seconds) for name in ("full", "ranp-f")}
+
+    layers = list(graph.layers)
+    kept = {name: [len(k.kept) for k in plan.layers.values()] for name, plan in plans.items()}
+    draw_retained(out / "retained.png", layers, [len(v) for v in graph.layers.values()], kept)
+    caption = f"{NETWORK} on synthetic parts at {SIZE}^3, CPU"
+    draw_convergence(out / "convergence.png", curves, caption)
+    plans["ranp-f"].save(out / "plan.json")
+    slim_costs = {name: plan.costs["slim"] for name, plan in plans.items()}
+    costs = {"full": count(model, graph).totals(), **slim_costs}
+    return Demo(costs, sparsities, measured, curves, plans)
+
+
+def train(model: nn.Module, seconds: float) -> list[tuple[float, float]]:
+    """Trains for a while, as the paper does, and returns (seconds, running mean of the loss)."""
+    loader = Loader(synthetic_parts(SIZE, 64, seed=1), 1, training=True)
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-4
+    )
+    model.train()
+    points: list[tuple[float, float]] = []
+    smooth, epoch, start = 0.0, 0, time.perf_counter()
+    while True:
+        for batch in loader.epoch(epoch):
+            optimizer.zero_grad(set_to_none=True)
+            loss = cross_entropy(model(batch["x"]), batch["y"])
+            torch.autograd.backward(loss)
+            optimizer.step()
+            smooth = 0.8 * smooth + 0.2 * loss.item() if points else loss.item()
+            points.append((time.perf_counter() - start, smooth))
+            if points[-1][0] >= seconds:
+                return points
+        epoch += 1

@@ -1,0 +1,91 @@
+"""Pictures, made with matplotlib: colour-blind safe, readable at page width."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ranp.errors import UsageError
+from ranp.files import atomic_write
+
+# Okabe and Ito's palette: told apart by nearly everybody, also in grey.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+
+
+def _pyplot() -> Any:
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise UsageError('pictures need matplotlib: pip install "ranp[plot]"') from error
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def save_figure(figure: Any, path: str | Path) -> None:
+    """Writes a picture atomically; the ending of the name says which format."""
+    path = Path(path)
+    with atomic_write(path) as file:
+        figure.savefig(file, format=path.suffix[1:], dpi=150, bbox_inches="tight")
+    _pyplot().close(figure)
+
+
+def draw_retained(
+    path: str | Path, layers: Sequence[str], full: Sequence[int], kept: Mapping[str, Sequence[int]]
+) -> None:
+    """Neurons per layer: the full network in grey, each method's as bars in front of it.
+
+    Args:
+        path: Where the picture goes.
+        layers: Names of the layers, in order.
+        full: Neurons of the full network.
+        kept: Kept neurons by method.
+    """
+    pyplot = _pyplot()
+    figure, axes = pyplot.subplots(figsize=(8.5, 3.6))
+    width = 0.8 / len(kept)
+    axes.bar(range(len(layers)), full, width=0.9, color="#e4e4e4", label="full", zorder=1)
+    for i, (method, numbers) in enumerate(kept.items()):
+        places = [layer - 0.4 + (i + 0.5) * width for layer in range(len(layers))]
+        axes.bar(places, numbers, width=width, color=PALETTE[i], label=method, zorder=2)
+    axes.set_xticks(range(len(layers)), layers, rotation=45, ha="right", fontsize=8)
+    axes.set_ylabel("neurons")
+    axes.set_title("Neurons kept in every layer", loc="left", fontsize=11)
+    _clean(axes)
+    axes.legend(
+        frameon=False, fontsize=8, ncols=len(kept) + 1, loc="lower right", bbox_to_anchor=(1, 1)
+    )
+    save_figure(figure, path)
+
+
+def draw_convergence(
+    path: str | Path, curves: Mapping[str, Sequence[tuple[float, float]]], caption: str
+) -> None:
+    """Loss against wall-clock time.
+
+    Args:
+        path: Where the picture goes.
+        curves: By network, (seconds, loss) after each step.
+        caption: What was trained on what.
+    """
+    pyplot = _pyplot()
+    figure, axes = pyplot.subplots(figsize=(6.4, 3.6))
+    for i, (name, points) in enumerate(curves.items()):
+        seconds, losses = zip(*points, strict=True)
+        label = f"{name}: {len(points)} steps"
+        axes.plot(seconds, losses, color=PALETTE[i], label=label, linewidth=1.6)
+        axes.plot(seconds[-1], losses[-1], "o", color=PALETTE[i], markersize=4)
+    axes.set_xlabel("seconds of training")
+    axes.set_ylabel("loss")
+    axes.set_title(caption, loc="left", fontsize=10)
+    _clean(axes)
+    axes.legend(frameon=False, fontsize=8)
+    save_figure(figure, path)
+
+
+def _clean(axes: Any) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#eeeeee", zorder=0)
+    axes.set_axisbelow(True)
