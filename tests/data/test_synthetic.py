@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from ranp.data.loader import Loader
 from ranp.data.parts import CATEGORIES
 from ranp.data.registry import KINDS, open_cases, synthesise, verify
 from ranp.data.synthetic import (
@@ -242,6 +243,19 @@ def test_round_trip_recovers_what_is_drawn_in_memory(kind, written):
             assert torch.equal(sample["y"], drawn[number]["y"])
             seen += 1
     assert seen == 10
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_from_files_are_the_same_with_workers_and_after_a_stop(kind, written):
+    cases = open_cases(kind, written / kind, "train", size=24, seed=2)
+    alone = list(Loader(cases, 1, training=True).epoch(1))
+    helped = list(Loader(cases, 1, training=True, workers=2).epoch(1))
+    resumed = list(Loader(cases, 1, training=True, workers=2).epoch(1, start=2))
+    assert len(alone) == len(cases) == len(helped) == len(resumed) + 2
+    for one, two in zip([*alone, *alone[2:]], [*helped, *resumed], strict=True):
+        assert one["id"] == two["id"]
+        assert torch.equal(one["x"], two["x"])
+        assert torch.equal(one["y"], two["y"])
 
 
 def test_round_trip_of_clips_keeps_the_class_and_nearly_the_picture(written):

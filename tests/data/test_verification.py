@@ -89,6 +89,8 @@ def test_unknown_kinds_and_directories(tmp_path):
         verify("brats", tmp_path / "no")
     with pytest.raises(UsageError, match="does not exist"):
         open_cases("brats", tmp_path / "no", "train")
+    with pytest.raises(UsageError, match="brats cannot"):
+        open_cases("brats", tmp_path, "train", cache=tmp_path)
 
 
 def test_every_kind_keeps_the_protocol():

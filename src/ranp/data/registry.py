@@ -32,7 +32,9 @@ class Format(Protocol):
     def conclude(self, checked: Sequence[Checked]) -> tuple[list[Problem], list[str]]:
         """Problems and notes that show only when all cases are seen together."""
 
-    def open_reader(self, directory: Path, split: str, *, size: int, fold: int) -> Reader:
+    def open_reader(
+        self, directory: Path, split: str, *, size: int, fold: int, **options: Any
+    ) -> Reader:
         """Opens one split."""
 
 
@@ -118,6 +120,7 @@ def open_cases(
     size: int | None = None,
     fold: int = 0,
     seed: int = 0,
+    cache: str | Path | None = None,
 ) -> Cases:
     """Opens one split of a data set on disk.
 
@@ -128,10 +131,14 @@ def open_cases(
         size: Edge of grids, crops or frames; by default 64, 128, 112 or 64.
         fold: Which fold validates (BraTS, hippocampus), or the official split less one (UCF101).
         seed: Decides crops, flips and the order of training.
+        cache: Where to keep the voxel grids of ShapeNet; the other kinds have none.
     """
+    if cache is not None and kind != "shapenet":
+        raise UsageError(f"voxel grids of shapenet can be cached, {kind} cannot")
     format = kind_named(kind).format
     size = format.DEFAULT_SIZE if size is None else size
-    reader = format.open_reader(_existing(directory), split, size=size, fold=fold)
+    options: dict[str, Any] = {} if cache is None else {"cache": Path(cache)}
+    reader = format.open_reader(_existing(directory), split, size=size, fold=fold, **options)
     from ranp.data.cases import Cases  # torch takes seconds: first see whether there is a need
 
     return Cases(reader, seed)

@@ -160,9 +160,11 @@ def _check_alone(case: Any, check: Callable[[Any], Checked]) -> Checked:
 @contextmanager
 def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     # spawn: the caller may have threads (torch, progress bar), which a fork would not survive.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+    try:
         yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)  # after Ctrl-C, do not read the rest of the data first
 
 
 def summarise(

@@ -30,6 +30,7 @@ _STREAM = 3  # keeps the random numbers apart from those of the other generators
 _PATCHES = 9
 _SPEEDS = {"slow": 0.012, "fast": 0.035}  # picture heights per frame
 _SPINS = {"slow": 0.1, "fast": 0.3}  # radians per frame
+_WAYS = {0: "sideways", 45: "upwards", 90: "up", -45: "downwards", -90: "down"}
 _PERIOD = 12  # frames of one swing, halt, pulse
 _SIZES = (0.07, 0.13)  # half lengths of a patch, picture heights
 
@@ -59,7 +60,7 @@ class Motion:
         """A CamelCase name that is unique among the classes, as UCF101's are."""
         words = [self.path, self.speed] if self.path != "still" else [self.path]
         if self.path in ("drift", "halting", "swing"):
-            words.append(f"{'down' if self.degrees < 0 else 'up'}{abs(self.degrees)}")
+            words.append(_WAYS[self.degrees])
         if self.radius:
             words.append(f"radius{round(self.radius * 100)}")
         if self.spin:
