@@ -213,10 +213,10 @@ def motion(cases: int, epochs: int) -> None:
 
 def main() -> None:
     torch.set_num_threads(1)
-    motion(cases=640, epochs=15)
     tumours()
     hippocampi()
     shapes()
+    motion(cases=640, epochs=15)
 
 
 if __name__ == "__main__":

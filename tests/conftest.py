@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes depends on what else the machine does; a test must not.
+settings.register_profile("ranp", deadline=None)
+settings.load_profile("ranp")
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,10 @@
 """Brain phantoms with tumours in the manner of BraTS: four modalities and nested regions.
 
-No modality tells the regions by a threshold: fluid is as bright as oedema in T2, old lesions are
-as bright as oedema in FLAIR, vessels are as bright as enhancing tumour in T1ce, and necrosis is
-as dark as fluid in T1. Gain, bias field and noise differ from volume to volume.
+No voxel can be told by its intensities: every tissue of the tumour has an impostor that looks the
+same in all modalities and differs by form and place alone. Old lesions look like oedema, but are
+small and have no core; vessels look like enhancing tumour, but are thin and run through the
+brain; fluid looks like necrosis, but lies in ventricles and at the surface. Gain, bias field and
+noise differ from volume to volume.
 """
 
 from __future__ import annotations
@@ -26,16 +28,20 @@ Triple = tuple[float, ...] | NDArray[np.float64]
 _STREAM = 2  # keeps the random numbers apart from those of the other generators
 _MIN_SIZE = 24
 
-# Mean intensity of each tissue in flair, t1, t1ce, t2, relative to white matter = 1 in T1.
+# Mean intensities in flair, t1, t1ce, t2, relative to white matter = 1 in T1. The two names of a
+# row are a tissue of the tumour and its impostor.
+_OEDEMA = _LESION = (1.20, 0.70, 0.72, 1.25)
+_ENHANCING = _VESSEL = (1.00, 0.72, 1.65, 0.95)
+_NECROSIS = _FLUID = (0.25, 0.32, 0.34, 1.35)
 _TISSUES = {
     "white": (0.55, 1.00, 1.02, 0.50),
     "grey": (0.68, 0.75, 0.77, 0.68),
-    "fluid": (0.20, 0.30, 0.31, 1.35),
-    "lesion": (1.20, 0.85, 0.87, 0.66),  # old and harmless: bright in FLAIR alone
-    "vessel": (0.50, 0.80, 1.70, 0.45),  # takes up contrast agent, as enhancing tumour does
-    "oedema": (1.20, 0.70, 0.72, 1.25),
-    "necrosis": (0.55, 0.35, 0.40, 1.30),
-    "enhancing": (1.00, 0.72, 1.65, 0.95),
+    "fluid": _FLUID,
+    "lesion": _LESION,
+    "vessel": _VESSEL,
+    "oedema": _OEDEMA,
+    "enhancing": _ENHANCING,
+    "necrosis": _NECROSIS,
 }
 _LABELS = {"oedema": 2, "necrosis": 1, "enhancing": 4}
 
@@ -92,7 +98,7 @@ def _regions(size: int, rng: np.random.Generator, grade: str) -> dict[str, NDArr
         ball((0.13, 0.05, 0.05), (0.08, 0.32, 0.16), 0.06),
         ball((-0.13, 0.05, 0.05), (0.08, 0.32, 0.16), 0.06),
     )
-    lesions = _spots(rng, ball, int(rng.integers(1, 4)), (0.07, 0.16))
+    lesions = _spots(rng, ball, int(rng.integers(2, 5)), (0.09, 0.2))
     vessels = _vessels(rng, x, y, z, size)
 
     # The tumour lies in one hemisphere; its three surfaces are nested by construction.
@@ -106,7 +112,7 @@ def _regions(size: int, rng: np.random.Generator, grade: str) -> dict[str, NDArr
         "white": brain,
         "grey": brain & (skull + 0.06 * folds > 0.82),
         "fluid": brain & ((ventricle < 1) | (skull > 0.97)),
-        "lesion": brain & lesions,
+        "lesion": brain & lesions & (depth > 1.25),  # apart, or nobody could tell them
         "vessel": brain & vessels,
         "oedema": brain & (depth < 1),
         "enhancing": brain & (depth < core),
@@ -123,7 +129,7 @@ def _spots(
 
 def _vessels(rng: np.random.Generator, x: Any, y: Any, z: Any, size: int) -> NDArray[np.bool_]:
     """A few wavy tubes through the brain, at least a voxel thick at any resolution."""
-    thickness = max(0.035, 1.5 / size)
+    thickness = max(0.05, 1.5 / size)
     mask = np.zeros((size,) * 3, bool)
     for _ in range(4):
         a, b = rng.uniform(-0.5, 0.5, 2)
