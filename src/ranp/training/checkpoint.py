@@ -1,0 +1,122 @@
+"""Checkpoints: weights, optimizer and position in one safetensors file, sealed by a SHA-256.
+
+One file is old or new as a whole, whenever the process is killed. Random numbers need no entry:
+they follow from the seed and the position (see `loop`), and so does the learning rate.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ranp.errors import IntegrityError
+from ranp.files import canonical_json, load_tensors, save_tensors
+from ranp.graph import named_tensors
+
+_SCHEMA = 1
+_WEIGHTS, _OPTIMIZER = "model/", "optimizer/"
+
+
+@dataclass
+class Progress:
+    """How far a run has come.
+
+    Attributes:
+        epoch: The epoch under way, from 1.
+        batch: Batches of it that were trained on.
+        loss: The sum of their losses.
+        seconds: Spent in training and validation so far.
+        best: The best value of the goal so far, and `best_epoch` when that was.
+        history: One line per finished epoch.
+    """
+
+    epoch: int = 1
+    batch: int = 0
+    loss: float = 0.0
+    seconds: float = 0.0
+    best: float | None = None
+    best_epoch: int | None = None
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+def save_checkpoint(
+    path: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    progress: Progress,
+    scaler: Mapping[str, Any],
+) -> None:
+    """Writes all that is needed to go on, atomically.
+
+    Args:
+        path: The file.
+        model: The network, not wrapped.
+        optimizer: Its optimizer.
+        progress: The position.
+        scaler: State of the loss scaling of 16-bit training; empty otherwise.
+    """
+    tensors = {_WEIGHTS + name: tensor for name, tensor in named_tensors(model)}
+    for index, state in optimizer.state_dict()["state"].items():
+        for name, value in state.items():
+            if isinstance(value, Tensor):
+                tensors[f"{_OPTIMIZER}{index}/{name}"] = value
+    state = {"schema": _SCHEMA, "progress": asdict(progress), "scaler": dict(scaler)}
+    save_tensors(path, tensors, {"kind": "checkpoint", "state": canonical_json(state)})
+
+
+def load_checkpoint(
+    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer | None = None
+) -> tuple[Progress, dict[str, Any]]:
+    """Reads a checkpoint into a network and, if given, its optimizer.
+
+    Returns:
+        The position, and the state of the loss scaling.
+
+    Raises:
+        IntegrityError: The file is damaged, no checkpoint, or of another network; the first
+            difference is named, and nothing is changed.
+    """
+    tensors, metadata = load_tensors(path, "checkpoint")
+    if metadata.get("kind") != "checkpoint":
+        raise IntegrityError(f"'{path}' holds {metadata.get('kind', 'tensors')}, not a checkpoint")
+    state = json.loads(metadata["state"])
+    if state["schema"] != _SCHEMA:
+        raise IntegrityError(f"checkpoint '{path}' is of schema {state['schema']}, not {_SCHEMA}")
+    own = dict(named_tensors(model))
+    stored = {n.removeprefix(_WEIGHTS): t for n, t in tensors.items() if n.startswith(_WEIGHTS)}
+    for name in dict.fromkeys([*own, *stored]):
+        here = tuple(own[name].shape) if name in own else "missing"
+        there = tuple(stored[name].shape) if name in stored else "missing"
+        if here != there:
+            raise IntegrityError(
+                f"checkpoint '{path}' is of another network: '{name}' is {there} in the file and "
+                f"{here} in the network"
+            )
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(stored[name])
+    if optimizer is not None:
+        _load_optimizer(optimizer, tensors)
+    return Progress(**state["progress"]), state["scaler"]
+
+
+def _load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    states: dict[int, dict[str, Tensor]] = {}
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for name, tensor in tensors.items():
+        if name.startswith(_OPTIMIZER):
+            index, key = name.removeprefix(_OPTIMIZER).split("/")
+            like = parameters[int(index)]
+            if tensor.shape == like.shape and tensor.dim():
+                # In the parameter's own memory layout, as the optimizer would have made it.
+                tensor = torch.empty_like(like, dtype=tensor.dtype).copy_(tensor)
+            states.setdefault(int(index), {})[key] = tensor
+    optimizer.load_state_dict(
+        {"state": states, "param_groups": optimizer.state_dict()["param_groups"]}
+    )

@@ -1,0 +1,290 @@
+"""What a training run is: one configuration, checked when it is read, stored with the run.
+
+Importing this module does not import torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ranp.errors import UsageError, suggest
+
+
+class Section(BaseModel):
+    """A part of the configuration: frozen, and unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class NetworkConfig(Section):
+    """Which network.
+
+    Attributes:
+        name: "unet3d", "mobilenetv2" or "i3d", or, from the command line alone,
+            `package.module:factory`.
+        options: What its constructor is called with.
+    """
+
+    name: str
+    options: dict[str, int | bool] = {}
+
+
+class DataConfig(Section):
+    """Which data.
+
+    Attributes:
+        kind: "shapenet", "brats", "ucf101" or "hippocampus".
+        size: Edge of grids, crops or frames in training.
+        validation_size: The same in validation, where it differs.
+        fold: Which fold validates.
+        workers: Processes that read ahead.
+        cases: How many cases are generated where no data is given.
+        generated_size: Edge of the generated volumes or frames.
+        classes: Classes of generated clips.
+    """
+
+    kind: Literal["shapenet", "brats", "ucf101", "hippocampus"]
+    size: int = Field(gt=0)
+    validation_size: int | None = Field(default=None, gt=0)
+    fold: int = Field(default=0, ge=0)
+    workers: int = Field(default=0, ge=0)
+    cases: int = Field(default=64, gt=0)
+    generated_size: int = Field(default=64, gt=0)
+    classes: int | None = Field(default=None, gt=1)
+
+
+class PruningConfig(Section):
+    """How the network is pruned before it is trained.
+
+    Attributes:
+        method: One of `ranp methods`; none trains the full network.
+        sparsity: The share of neurons to remove.
+        lam: lambda of Eq. 10.
+        batches: Batches of one sample to score with; all of the training set if not given.
+        size: Edge of the volumes to score with, if not the training size.
+    """
+
+    method: str | None = None
+    sparsity: float = Field(default=0.8, gt=0, lt=1)
+    lam: float = Field(default=11.0, ge=0)
+    batches: int | None = Field(default=None, gt=0)
+    size: int | None = Field(default=None, gt=0)
+
+
+class OptimizerConfig(Section):
+    """The optimizer. `momentum` is for SGD (with Nesterov's), `amsgrad` for Adam and AdamW."""
+
+    name: Literal["sgd", "adam", "adamw"]
+    lr: float = Field(gt=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    amsgrad: bool = False
+
+
+class ScheduleConfig(Section):
+    """The learning rate over the epochs, which count from 1 (see `optim.learning_rate`)."""
+
+    name: Literal["constant", "exponential", "multistep", "cosine"] = "constant"
+    decay: float = Field(default=0.04, ge=0)
+    milestones: tuple[int, ...] = ()
+    factor: float = Field(default=0.1, gt=0)
+
+
+class Config(Section):
+    """A training run.
+
+    Attributes:
+        recipe: The name of the recipe it came from.
+        task: Loss and metrics: "parts", "brats", "classification" or "hippocampus".
+        network: Which network.
+        data: Which data.
+        pruning: How it is pruned first.
+        optimizer: The optimizer.
+        schedule: Its learning rate over the epochs.
+        epochs: Passes over the training set.
+        batch: Samples of one forward pass over all devices together.
+        accumulate: Forward passes per step of the optimizer.
+        clip: The largest norm of the gradient; larger ones are scaled down.
+        precision: "32", "bf16" or "16"; the latter two are mixed.
+        recompute: Activation checkpointing: less memory, more time.
+        channels_last: Channels-last memory layout, often faster.
+        compile: `torch.compile` the network.
+        seed: For weights, order, crops and dropout.
+        validate_every: Epochs between validations; the last five are validated in any case.
+        checkpoint_minutes: A checkpoint inside an epoch after as much time.
+    """
+
+    recipe: str
+    task: Literal["parts", "brats", "classification", "hippocampus"]
+    network: NetworkConfig
+    data: DataConfig
+    pruning: PruningConfig = PruningConfig()
+    optimizer: OptimizerConfig
+    schedule: ScheduleConfig = ScheduleConfig()
+    epochs: int = Field(gt=0)
+    batch: int = Field(gt=0)
+    accumulate: int = Field(default=1, gt=0)
+    clip: float | None = Field(default=None, gt=0)
+    precision: Literal["32", "bf16", "16"] = "32"
+    recompute: bool = False
+    channels_last: bool = False
+    compile: bool = False
+    seed: int = Field(default=0, ge=0)
+    validate_every: int = Field(default=1, gt=0)
+    checkpoint_minutes: float = Field(default=10.0, ge=0)
+
+
+def recipe_names() -> list[str]:
+    """The names of the packaged recipes."""
+    folder = resources.files("ranp.training") / "recipes"
+    return sorted(
+        f.name.removesuffix(".yaml") for f in folder.iterdir() if f.name.endswith(".yaml")
+    )
+
+
+def load_config(
+    recipe: str,
+    *,
+    smoke: bool = False,
+    overrides: Sequence[str] = (),
+    changes: Mapping[str, Any] | None = None,
+) -> Config:
+    """Reads a recipe and resolves it.
+
+    Args:
+        recipe: The name of a packaged recipe, or a YAML file of your own.
+        smoke: Whether to apply the recipe's section `smoke`, which ends within a minute.
+        overrides: Texts `key=value` with dotted keys and YAML values.
+        changes: More of the same, as values; they come last.
+
+    Raises:
+        UsageError: An unknown recipe, key or value; the closest known name is suggested.
+    """
+    content, name = _read_recipe(recipe)
+    small = content.pop("smoke", None)
+    if ":" in str(_lookup(content, "network.name")):
+        raise UsageError(
+            f"recipe '{recipe}' names code to import ({_lookup(content, 'network.name')}), which a "
+            "file must not; give it on the command line: --network package.module:factory"
+        )
+    if smoke:
+        if not isinstance(small, dict):
+            raise UsageError(f"recipe '{recipe}' has no section 'smoke'")
+        content = _merged(content, small)
+    for text in overrides:
+        key, separator, value = text.partition("=")
+        if not separator:
+            raise UsageError(f"--set {text}: write key=value, such as optimizer.lr=0.01")
+        try:
+            _assign(content, key, yaml.safe_load(value))
+        except yaml.YAMLError as error:
+            raise UsageError(f"--set {text}: '{value}' is not a YAML value") from error
+    for key, value in (changes or {}).items():
+        _assign(content, key, value)
+    return parse_config({"recipe": name, **content}, f"recipe '{recipe}'")
+
+
+def parse_config(content: Mapping[str, Any], what: str) -> Config:
+    """Checks a configuration's keys and values.
+
+    Args:
+        content: Nested mappings.
+        what: Where they come from, for the error message.
+    """
+    try:
+        return Config.model_validate(content)
+    except ValidationError as error:
+        raise UsageError(f"{what}: {_first_problem(error)}") from error
+
+
+def _read_recipe(recipe: str) -> tuple[dict[str, Any], str]:
+    if recipe in recipe_names():
+        source = resources.files("ranp.training") / "recipes" / f"{recipe}.yaml"
+        text = source.read_text(encoding="utf-8")
+    elif recipe.endswith((".yaml", ".yml")):
+        try:
+            text = Path(recipe).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise UsageError(f"cannot read recipe '{recipe}': {reason}") from error
+    else:
+        raise UsageError(f"unknown recipe '{recipe}'.{suggest(recipe, recipe_names())}")
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UsageError(
+            f"recipe '{recipe}' is not YAML: {' '.join(str(error).split())}"
+        ) from error
+    if not isinstance(content, dict):
+        raise UsageError(f"recipe '{recipe}' is not a mapping of keys to values")
+    return content, Path(recipe).stem
+
+
+def _lookup(content: Mapping[str, Any], dotted: str) -> Any:
+    value: Any = content
+    for key in dotted.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """The base with the values of `over`; mappings are merged key by key."""
+    result = dict(base)
+    for key, value in over.items():
+        below = result.get(key)
+        both = isinstance(below, Mapping) and isinstance(value, Mapping)
+        result[key] = _merged(below, value) if both else value  # type: ignore[arg-type]
+    return result
+
+
+def _assign(content: dict[str, Any], dotted: str, value: Any) -> None:
+    *path, last = dotted.split(".")
+    for key in path:
+        section = content.setdefault(key, {})
+        if not isinstance(section, dict):
+            raise UsageError(f"'{dotted}': '{key}' is a value, and has no keys below it")
+        content = section
+    content[last] = value
+
+
+def _first_problem(error: ValidationError) -> str:
+    first = error.errors()[0]
+    key = ".".join(map(str, first["loc"]))
+    if first["type"] == "extra_forbidden":
+        *path, last = first["loc"]
+        return f"unknown key '{key}'.{suggest(str(last), _keys_at(path))}"
+    if first["type"] == "missing":
+        return f"the key '{key}' is missing"
+    return f"'{key}' is {first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
+
+
+def _keys_at(path: Sequence[int | str]) -> list[str]:
+    """The known keys of a section."""
+    section: Any = Config
+    for key in path:
+        section = section.model_fields[str(key)].annotation
+    return list(section.model_fields)
+
+
+def first_difference(one: Config, other: Config) -> str | None:
+    """Names the first key in which two configurations differ, with both values."""
+
+    def flat(value: Any, prefix: str = "") -> dict[str, Any]:
+        if not isinstance(value, dict):
+            return {prefix: value}
+        items: dict[str, Any] = {}
+        for key, inner in value.items():
+            items |= flat(inner, f"{prefix}.{key}" if prefix else key)
+        return items
+
+    left, right = flat(one.model_dump()), flat(other.model_dump())
+    for key in dict.fromkeys([*left, *right]):
+        if left.get(key) != right.get(key):
+            return f"{key} is {left.get(key)!r} there and {right.get(key)!r} here"
+    return None

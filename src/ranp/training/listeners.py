@@ -1,0 +1,126 @@
+"""Who is told how a training run goes: the run's own log, TensorBoard, a progress bar, a test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ranp.files import write_text
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the optimizer.
+
+    Attributes:
+        epoch: From 1.
+        batch: Batches of the epoch that are done.
+        batches: Batches of the epoch.
+        loss: The loss, over all processes.
+        samples: Samples it took, over all processes.
+        seconds: Since the run began, interruptions not counted.
+        ids: The cases this process saw.
+    """
+
+    epoch: int
+    batch: int
+    batches: int
+    loss: float
+    samples: int
+    seconds: float
+    ids: tuple[str, ...]
+
+
+class Listener:
+    """Hears of everything and does nothing."""
+
+    def began(self, epoch: int, batch: int, history: Sequence[Mapping[str, Any]]) -> None:
+        """Training begins, or goes on from a checkpoint, at a place."""
+
+    def stepped(self, step: Step) -> None:
+        """The optimizer made a step."""
+
+    def finished_epoch(self, line: Mapping[str, Any]) -> None:
+        """An epoch is over: its number, loss, rate, seconds and, if validated, metrics."""
+
+
+class Listeners(Listener):
+    """Tells several listeners, in their order."""
+
+    def __init__(self, *listeners: Listener) -> None:
+        self._listeners = listeners
+
+    def began(self, epoch: int, batch: int, history: Sequence[Mapping[str, Any]]) -> None:
+        """Tells all."""
+        for listener in self._listeners:
+            listener.began(epoch, batch, history)
+
+    def stepped(self, step: Step) -> None:
+        """Tells all."""
+        for listener in self._listeners:
+            listener.stepped(step)
+
+    def finished_epoch(self, line: Mapping[str, Any]) -> None:
+        """Tells all."""
+        for listener in self._listeners:
+            listener.finished_epoch(line)
+
+
+class RunLog(Listener):
+    """Writes `metrics.jsonl` and `log.txt` of a run, and TensorBoard's events if it is installed.
+
+    After a stop `metrics.jsonl` is made anew from the checkpoint's history, so it never has an
+    epoch twice.
+    """
+
+    def __init__(self, directory: Path, epochs: int) -> None:
+        self._metrics = directory / "metrics.jsonl"
+        self._log = directory / "log.txt"
+        self._epochs = epochs
+        self._board = _tensorboard(directory)
+
+    def note(self, message: str) -> None:
+        """A line in `log.txt`, with the time."""
+        with self._log.open("a", encoding="utf-8") as file:
+            file.write(f"{datetime.now():%Y-%m-%d %H:%M:%S} {message}\n")
+
+    def began(self, epoch: int, batch: int, history: Sequence[Mapping[str, Any]]) -> None:
+        """Starts the files, or brings them to where the checkpoint is."""
+        write_text(self._metrics, "".join(json.dumps(line) + "\n" for line in history))
+        place = f"epoch {epoch}, batch {batch + 1}"
+        self.note(f"goes on at {place}" if batch or history else f"begins at {place}")
+
+    def finished_epoch(self, line: Mapping[str, Any]) -> None:
+        """One line in each file."""
+        with self._metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        self.note(epoch_line(line, self._epochs))
+        if self._board is not None:
+            for name, value in (("loss", line["loss"]), *line.get("metrics", {}).items()):
+                self._board.add_scalar(name.replace(" ", "/"), value, line["epoch"])
+            self._board.flush()
+
+
+def epoch_line(line: Mapping[str, Any], epochs: int) -> str:
+    """An epoch in a line for people."""
+    metrics = [(k, v) for k, v in line.get("metrics", {}).items() if " " not in k]
+    return "  ".join(
+        [
+            f"epoch {line['epoch']}/{epochs}",
+            f"loss {line['loss']:.4f}",
+            *(f"{name} {value:.4f}" for name, value in metrics),
+            f"{line['samples_per_second']:.1f} samples/s",
+        ]
+    )
+
+
+def _tensorboard(directory: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(directory / "tensorboard"))

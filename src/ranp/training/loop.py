@@ -1,0 +1,280 @@
+"""The training loop, and nothing else: what a run is made of comes from outside.
+
+All randomness follows from (seed, epoch, batch, process): the loader draws its order and crops
+that way, and torch's generator is seeded anew before each step. So a run that was stopped at any
+step goes on as if it had not been, and on a CPU ends with the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ranp.data.loader import Loader
+from ranp.errors import RanpError, UsageError
+from ranp.recompute import checkpointed
+from ranp.slimming import save_weights
+from ranp.training.checkpoint import Progress, load_checkpoint, save_checkpoint
+from ranp.training.config import Config
+from ranp.training.distributed import interleaved, share_buffers, summed
+from ranp.training.listeners import Listener, Step
+from ranp.training.optim import learning_rate, make_optimizer
+from ranp.training.signals import Interrupted, Stop
+from ranp.training.tasks import Batch, Measures, Task
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+LAST, BEST = "last.safetensors", "best.safetensors"
+AVERAGED_EPOCHS = 5
+"""Metrics are averaged over the last five epochs, as in the paper."""
+
+
+class Diverged(RanpError):
+    """The loss is no longer a finite number."""
+
+
+class Trainer:
+    """Trains a network in a run directory, from the start or from the last checkpoint.
+
+    Example:
+        >>> Trainer(fabric, model, task, config, train, validation, out).fit()  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        model: nn.Module,
+        task: Task,
+        config: Config,
+        train: Loader,
+        validation: Loader,
+        directory: Path,
+        listener: Listener | None = None,
+    ) -> None:
+        """Prepares training; a checkpoint in the directory is loaded.
+
+        Args:
+            fabric: Launched: device, precision and processes.
+            model: The network with its first weights.
+            task: Loss and metrics.
+            config: How to train.
+            train: Training batches of this process.
+            validation: Validation batches of this process.
+            directory: Where checkpoints lie.
+            listener: Is told how it goes.
+        """
+        self.fabric, self.task, self.config = fabric, task, config
+        self.train, self.validation = train, validation
+        self.directory, self.listener = directory, listener or Listener()
+        if config.channels_last:
+            model = model.to(memory_format=torch.channels_last_3d)  # type: ignore[call-overload]
+        self.model = model
+        optimizer = make_optimizer(config.optimizer, model.parameters())
+        compiled: Any = torch.compile(model) if config.compile else model
+        self.network, self.optimizer = fabric.setup(compiled, optimizer)
+        self.progress = Progress()
+        if (directory / LAST).exists():
+            self.progress, scaler = load_checkpoint(directory / LAST, model, optimizer)
+            fabric.strategy.precision.load_state_dict(scaler)
+        self._stop = Stop()
+        self._saved = time.monotonic()
+
+    def fit(self) -> Progress:
+        """Trains until the last epoch is over.
+
+        Raises:
+            Interrupted: A signal came; a checkpoint was written first.
+            Diverged: The loss became NaN or infinite; the batch is named.
+        """
+        progress = self.progress
+        self.listener.began(progress.epoch, progress.batch, progress.history)
+        recompute = checkpointed(self.model) if self.config.recompute else nullcontext()
+        with self._stop, recompute:
+            while progress.epoch <= self.config.epochs:
+                self._train_epoch()
+                metrics = self._validate() if self._validates(progress.epoch) else None
+                self._finish_epoch(metrics)
+        return progress
+
+    def _train_epoch(self) -> None:
+        config, progress = self.config, self.progress
+        rate = learning_rate(config.schedule, config.optimizer.lr, progress.epoch, config.epochs)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.network.train()
+        total = len(self.train)
+        batches = self.train.epoch(progress.epoch, start=progress.batch)
+        while micro_batches := list(islice(batches, config.accumulate)):
+            began = time.perf_counter()
+            loss, stopped = self._step(micro_batches)
+            progress.loss += loss * len(micro_batches)
+            progress.batch += len(micro_batches)
+            progress.seconds += time.perf_counter() - began
+            ids = tuple(case for batch in micro_batches for case in batch["id"])
+            samples = len(ids) * self.fabric.world_size
+            self.listener.stepped(
+                Step(progress.epoch, progress.batch, total, loss, samples, progress.seconds, ids)
+            )
+            if stopped:
+                self._interrupt()
+            if time.monotonic() - self._saved >= 60 * config.checkpoint_minutes:
+                self._save()
+
+    def _step(self, micro_batches: Sequence[Batch]) -> tuple[float, bool]:
+        """One step of the optimizer: the loss, and whether some process was told to stop."""
+        fabric, progress = self.fabric, self.progress
+        _seed(self.config.seed, progress.epoch, progress.batch, fabric.global_rank)
+        total = 0.0
+        for position, on_host in enumerate(micro_batches):
+            batch = self._on_device(on_host)
+            waits = position + 1 < len(micro_batches)
+            with fabric.no_backward_sync(self.network, enabled=waits):
+                loss = self.task.loss(self.network(batch["x"]), batch)
+                _require_scalar(loss)
+                fabric.backward(loss / len(micro_batches))
+            total += float(loss.detach())
+        mean = total / len(micro_batches) / fabric.world_size
+        mean, told = summed(fabric, [mean, float(self._stop.number)])
+        if not math.isfinite(mean):
+            raise self._diverged(mean, micro_batches)
+        if self.config.clip is not None:
+            fabric.clip_gradients(
+                self.network, self.optimizer, max_norm=self.config.clip, error_if_nonfinite=False
+            )
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return mean, told > 0
+
+    def _on_device(self, batch: Batch) -> dict[str, Any]:
+        moved: dict[str, Any] = self.fabric.to_device(batch)
+        if self.config.channels_last and moved["x"].dim() == 5:
+            moved["x"] = moved["x"].to(memory_format=torch.channels_last_3d)
+        return moved
+
+    def _diverged(self, loss: float, micro_batches: Sequence[Batch]) -> Diverged:
+        cases = ", ".join(case for batch in micro_batches for case in batch["id"])
+        return Diverged(
+            f"the loss is {loss} in epoch {self.progress.epoch}, batch {self.progress.batch + 1} "
+            f"({cases}); lower optimizer.lr, set clip, or look at these cases"
+        )
+
+    def _validates(self, epoch: int) -> bool:
+        last = epoch > self.config.epochs - AVERAGED_EPOCHS
+        return last or epoch % self.config.validate_every == 0
+
+    def _validate(self) -> dict[str, float]:
+        began = time.perf_counter()
+        share_buffers(self.fabric, self.model)
+        metrics = evaluate(
+            self.fabric, self.model, self.task, self.validation, self._on_device, self._between
+        )
+        self.progress.seconds += time.perf_counter() - began
+        return metrics
+
+    def _between(self) -> None:
+        """Between validation batches; several processes wait for the next step, to agree."""
+        if self._stop.number and self.fabric.world_size == 1:
+            self._interrupt()
+
+    def _finish_epoch(self, metrics: dict[str, float] | None) -> None:
+        progress = self.progress
+        line: dict[str, Any] = {
+            "epoch": progress.epoch,
+            "loss": progress.loss / max(progress.batch, 1),
+            "lr": self.optimizer.param_groups[0]["lr"],
+            "seconds": progress.seconds,
+            "samples_per_second": self._samples_per_second(),
+        }
+        if metrics is not None:
+            line["metrics"] = metrics
+            value = metrics[self.task.goal]
+            if progress.best is None or value > progress.best:
+                progress.best, progress.best_epoch = value, progress.epoch
+                if self.fabric.is_global_zero:
+                    save_weights(self.model, self.directory / BEST)
+        progress.history.append(line)
+        progress.epoch, progress.batch, progress.loss = progress.epoch + 1, 0, 0.0
+        self._save()
+        self.listener.finished_epoch(line)
+
+    def _samples_per_second(self) -> float:
+        """Over the epoch, validation included."""
+        progress = self.progress
+        before = float(progress.history[-1]["seconds"]) if progress.history else 0.0
+        samples: int = progress.batch * self.train.batch * self.fabric.world_size
+        return samples / max(progress.seconds - before, 1e-9)
+
+    def _save(self) -> None:
+        if self.fabric.is_global_zero:
+            scaler = self.fabric.strategy.precision.state_dict()
+            path = self.directory / LAST
+            save_checkpoint(path, self.model, self.optimizer.optimizer, self.progress, scaler)
+        self._saved = time.monotonic()
+
+    def _interrupt(self) -> None:
+        self._save()
+        self.fabric.barrier()
+        number = self._stop.number or 15
+        raise Interrupted(
+            number,
+            f"stopped in epoch {self.progress.epoch} after batch {self.progress.batch}; "
+            "the same command with --resume auto goes on from there",
+        )
+
+
+@torch.no_grad()
+def evaluate(
+    fabric: Fabric,
+    model: nn.Module,
+    task: Task,
+    loader: Loader,
+    on_device: Callable[[Batch], dict[str, Any]] | None = None,
+    between: Callable[[], None] = lambda: None,
+) -> dict[str, float]:
+    """The metrics of a network, the same on one process or several.
+
+    Args:
+        fabric: Launched: device, precision and processes.
+        model: The network; it is left in eval mode.
+        task: Says what is measured.
+        loader: Validation batches of this process.
+        on_device: Moves a batch to where the network is.
+        between: Called before each batch.
+    """
+    model.eval()
+    move: Callable[[Batch], dict[str, Any]] = on_device or fabric.to_device
+
+    def network(x: Tensor) -> Tensor:
+        with fabric.autocast():
+            output: Tensor = model(x)
+        return output
+
+    def measures() -> Iterator[Measures]:
+        for on_host in loader.epoch(0):
+            between()
+            batch = move(on_host)
+            yield from task.measure(task.predict(network, batch["x"]), batch)
+
+    return task.summarise(interleaved(fabric, list(measures())))
+
+
+def _seed(*position: int) -> None:
+    """Seeds torch (dropout and the like) by a position in the run."""
+    state = np.random.SeedSequence(position).generate_state(1, np.uint64)
+    torch.manual_seed(int(state[0]) >> 1)
+
+
+def _require_scalar(loss: Tensor) -> None:
+    if not isinstance(loss, Tensor) or loss.dim() != 0:
+        came = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
+        raise UsageError(f"the task's loss must be a scalar tensor; it gave {came}")

@@ -1,0 +1,51 @@
+"""Optimizers and learning rates. A rate is a function of the epoch, so there is no state of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from ranp.training.config import OptimizerConfig, ScheduleConfig
+
+
+def make_optimizer(
+    config: OptimizerConfig, parameters: Iterable[nn.Parameter]
+) -> torch.optim.Optimizer:
+    """Makes the optimizer of a configuration."""
+    if config.name == "sgd":
+        return torch.optim.SGD(
+            parameters,
+            lr=config.lr,
+            momentum=config.momentum,
+            nesterov=config.momentum > 0,
+            weight_decay=config.weight_decay,
+        )
+    kind = torch.optim.Adam if config.name == "adam" else torch.optim.AdamW
+    return kind(parameters, lr=config.lr, weight_decay=config.weight_decay, amsgrad=config.amsgrad)
+
+
+def learning_rate(config: ScheduleConfig, base: float, epoch: int, epochs: int) -> float:
+    r"""The learning rate of an epoch.
+
+    - constant: :math:`\eta`
+    - exponential: :math:`\eta \exp(-d (e - 1))` with decay d
+    - multistep: :math:`\eta f^{|\{m \le e\}|}`: times the factor f from each milestone on
+    - cosine: :math:`\eta (1 + \cos(\pi (e - 1) / E)) / 2`
+
+    Args:
+        config: The schedule.
+        base: The rate :math:`\eta` to begin with.
+        epoch: The epoch e, from 1.
+        epochs: The number of epochs E.
+    """
+    if config.name == "exponential":
+        return base * math.exp(-config.decay * (epoch - 1))
+    if config.name == "multistep":
+        passed = sum(milestone <= epoch for milestone in config.milestones)
+        return base * float(config.factor**passed)
+    if config.name == "cosine":
+        return base * (1 + math.cos(math.pi * (epoch - 1) / epochs)) / 2
+    return base
