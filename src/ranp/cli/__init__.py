@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -39,13 +39,17 @@ def _ranp(
     pass
 
 
+# Typer carries its own copy of click in newer versions; this is ClickException in all of them.
+_ClickException = typer.BadParameter.__mro__[2]
+
+
 def main() -> None:
     """Runs a command; errors come out as one line and the exit code that says what kind it was."""
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
     except RanpError as error:
         _fail(str(error), error.exit_code)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         _fail("interrupted", 130)
     except BrokenPipeError:
         # The reader of our output has gone; Python would complain again at exit.
@@ -54,6 +58,8 @@ def main() -> None:
     except OSError as error:
         _fail(f"{error.filename or 'file'}: {error.strerror or error}", 1)
     except Exception as error:
+        if isinstance(error, _ClickException):
+            _fail_usage(error)
         if os.environ.get("RANP_TRACEBACK"):
             raise
         reason = " ".join(str(error).split())
@@ -64,6 +70,16 @@ def main() -> None:
         )
 
 
-def _fail(message: str, code: int) -> None:
+def _fail_usage(error: Any) -> NoReturn:
+    if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help text
+        error.show()
+        sys.exit(0)
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "ranp"
+    message = " ".join(error.format_message().split()).replace("Value error, ", "")
+    _fail(f"{message.rstrip('.')}; see '{command} --help'", 2)
+
+
+def _fail(message: str, code: int) -> NoReturn:
     typer.echo(f"ranp: {message}", err=True)
     sys.exit(code)

@@ -161,8 +161,7 @@ class Plan:
                 )
 
     def _example(self, model: nn.Module, transfer: bool) -> ExampleInput:
-        device = next((p.device for p in model.parameters()), torch.device("cpu"))
-        args, kwargs = _inputs_from_json(self.inputs, device)
+        args, kwargs = _inputs_from_json(self.inputs, like=next(model.parameters()))
         if transfer and len(args) == 1 and isinstance(args[0], TensorShape):
             channels = next(
                 (m.in_channels for m in model.modules() if isinstance(m, nn.modules.conv._ConvNd)),
@@ -242,11 +241,15 @@ def _inputs_to_json(inputs: Inputs) -> dict[str, Any]:
 
 
 def _inputs_from_json(
-    stored: Mapping[str, Any], device: torch.device
+    stored: Mapping[str, Any], like: torch.Tensor
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The stored inputs, on the device and with the precision of the model they are for."""
+
     def rich(value: Any) -> Any:
         if isinstance(value, Mapping) and "tensor" in value:
-            return TensorShape(tuple(value["tensor"]), getattr(torch, value["dtype"]), device)
+            dtype = getattr(torch, value["dtype"])
+            dtype = like.dtype if dtype.is_floating_point else dtype
+            return TensorShape(tuple(value["tensor"]), dtype, like.device)
         if isinstance(value, Mapping):
             return {key: rich(item) for key, item in value["mapping"].items()}
         return [rich(item) for item in value] if isinstance(value, list) else value

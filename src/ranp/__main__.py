@@ -1,0 +1,5 @@
+"""`python -m ranp`."""
+
+from ranp.cli import main
+
+main()

@@ -1,0 +1,49 @@
+"""Networks, loaders and losses that tests name on the command line."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+NOT_A_FUNCTION = 3
+
+
+def small() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv3d(1, 6, 3, padding=1), nn.ReLU(), nn.Conv3d(6, 8, 3, padding=1), nn.ReLU(),
+        nn.Conv3d(8, 2, 1),
+    )  # fmt: skip
+
+
+def batches() -> list[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+    return [
+        (
+            torch.randn(1, 1, 8, 8, 8, generator=generator),
+            torch.randint(0, 2, (1, 8, 8, 8), generator=generator),
+        )
+        for _ in range(4)
+    ]
+
+
+def no_batches() -> list[tuple[Tensor, Tensor]]:
+    return []
+
+
+def poisoned_batches() -> list[tuple[Tensor, Tensor]]:
+    good = batches()
+    good[2][0][0, 0, 0, 0, 0] = float("nan")
+    return good
+
+
+def unreduced(output: Tensor, target: Tensor) -> Tensor:
+    return F.cross_entropy(output, target, reduction="none")
+
+
+def raises() -> nn.Module:
+    raise RuntimeError("no such luck")
+
+
+def number() -> int:
+    return 3

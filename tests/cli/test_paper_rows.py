@@ -1,0 +1,55 @@
+"""Every row of the paper that follows from rules alone comes out to the printed digits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+PAPER = json.loads((Path(__file__).parents[1] / "fixtures" / "paper.json").read_text())
+FIGURES = ("gflops", "param_mb", "memory_mb")
+
+
+def assert_printed(found: dict, row: dict) -> None:
+    for figure in FIGURES:
+        # Half a unit of the last printed digit, and what a second rounding adds (see the fixture).
+        assert found[figure] == pytest.approx(row[figure], abs=PAPER["tolerance"]), figure
+
+
+@pytest.mark.parametrize("network", PAPER["full"])
+def test_full(ranp, network):
+    row = PAPER["full"][network]
+    shape = ",".join(map(str, row["input"]))
+    outcome = ranp("profile", network, "--input", shape, "--json")
+    assert outcome.code == 0
+    for figure in FIGURES:
+        assert f"{outcome.json[figure]:.2f}" == f"{row[figure]:.2f}"
+    if "neurons" in row:
+        assert outcome.json["neurons"] == row["neurons"]
+    layers = outcome.json["layers"]
+    assert sum(layer["gflops"] for layer in layers) == pytest.approx(outcome.json["gflops"])
+    assert sum(layer["neurons"] for layer in layers) == outcome.json["neurons"]
+
+
+@pytest.mark.parametrize("network", PAPER["layerwise"])
+def test_layerwise(ranp, network):
+    row = PAPER["layerwise"][network]
+    outcome = ranp(
+        "prune", network, "--method", "layerwise", "--sparsity", row["sparsity"], "--json"
+    )
+    assert outcome.code == 0
+    assert_printed(outcome.json["slim"], row)
+    for figure in FIGURES:
+        assert f"{outcome.json['full'][figure]:.2f}" == f"{PAPER['full'][network][figure]:.2f}"
+    assert outcome.json["feasible"] is True
+
+
+@pytest.mark.parametrize("network", PAPER["random"])
+def test_random(ranp, network):
+    row = PAPER["random"][network]
+    outcome = ranp("prune", network, "--method", "random", "--sparsity", row["sparsity"], "--json")
+    assert outcome.code == 0
+    assert_printed(outcome.json["slim"], row)
+    kept = sum(layer["kept"] for layer in outcome.json["layers"])
+    assert kept == outcome.json["slim"]["neurons"]
