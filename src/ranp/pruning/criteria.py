@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 from torch.utils import _pytree as pytree
 
 from ranp.graph import ChannelGraph
@@ -86,7 +87,7 @@ def _used(
 ) -> Gradients:
     """Differentiates a value with respect to the weights that computing it makes use of."""
     used: dict[str, Tensor] = dict(weights.leaves)
-    with weights.watching(used.__setitem__):
+    with weights.watching(used.__setitem__), parametrize.cached():
         return differentiate(value(), used)
 
 

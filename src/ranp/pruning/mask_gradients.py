@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from ranp.errors import IntegrityError
 from ranp.pruning.weights import LayerWeights
@@ -93,7 +94,8 @@ class MaskGradients:
         """A part of a batch; magnitudes are taken of the whole batch's gradient only."""
         self._last_part = last
         self._watched = set()
-        yield
+        with parametrize.cached():
+            yield
 
     def add(self, statistic: str, values: Mapping[str, Tensor]) -> None:
         """Adds a statistic per neuron that was computed elsewhere for a batch."""

@@ -8,7 +8,6 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
 from ranp.graph import ChannelGraph, ClassArray
 
@@ -90,14 +89,18 @@ class LayerWeights:
 
     @contextmanager
     def watching(self, seen: Seen) -> Iterator[None]:
-        """While inside, every computed weight is shown as its layer is about to use it."""
+        """While inside, every computed weight is shown as its layer is about to use it.
+
+        Inside of `torch.nn.utils.parametrize.cached()` that is one weight for each pass; without,
+        a parametrization computes another whenever it is asked.
+        """
 
         def show(name: str, module: nn.Module, inputs: object) -> None:
             weight = module.weight
             assert isinstance(weight, Tensor)
             seen(name, weight)
 
-        with ExitStack() as stack, parametrize.cached():  # one weight per pass, not one per access
+        with ExitStack() as stack:
             for name, module in self.computed.items():
                 stack.callback(module.register_forward_pre_hook(partial(show, name)).remove)
             yield

@@ -1,0 +1,114 @@
+"""Bad input: one line that names the thing, the reason and the way out."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ranp.errors import IntegrityError, UsageError
+from ranp.pruning import make_forward, score
+from tests.pruning.nets import classifier, cross_entropy, given_back, pictures, traced
+
+
+def run(data, forward=cross_entropy, model=None, **options):
+    model = model or classifier()
+    return score(model, traced(model, 1, 2, 8, 8), data, forward, **options)
+
+
+def test_an_empty_loader():
+    with pytest.raises(UsageError, match="yields no batches"):
+        run([])
+    with pytest.raises(UsageError, match="yields no batches"):
+        run(iter(()))
+
+
+@pytest.mark.parametrize("batches", [0, -3])
+def test_no_batches_asked_for(batches):
+    with pytest.raises(UsageError, match=f"cannot score {batches} batches"):
+        run(pictures(1), batches=batches)
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (lambda o, y: F.cross_entropy(o, y, reduction="none"), r"shape \(4,\); expected a scalar"),
+        (lambda o, y: 0.7, "the loss is a float"),
+        (lambda o, y: None, "the loss is a NoneType"),
+        (lambda o, y: F.cross_entropy(o.detach(), y), "detached"),
+    ],
+)
+def test_a_loss_that_backward_cannot_start_from(loss, message):
+    model = classifier()
+    with given_back(model), pytest.raises(UsageError, match=message):
+        run(pictures(1), make_forward(loss, None), model)
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        (torch.zeros(4, 2, 8, 8), "a batch is a Tensor; expected a pair"),
+        ((1, 2, 3), "a batch is a tuple of length 3"),
+        ({"pixels": 1, "names": 2}, "keys 'pixels', 'names'; expected 'x' and 'y' or"),
+    ],
+)
+def test_a_batch_of_the_wrong_structure(batch, message):
+    with pytest.raises(UsageError, match=message):
+        run([batch])
+
+
+def test_neither_loss_nor_forward():
+    with pytest.raises(UsageError, match="give a loss"):
+        make_forward(None, None)
+
+
+@pytest.mark.parametrize(
+    "keys", [("x", "y"), ("image", "label"), ("input", "target"), ("inputs", "targets")]
+)
+def test_mappings_with_usual_names_are_understood(keys):
+    pairs = pictures(2)
+    mapped = [{**dict(zip(keys, pair, strict=True)), "id": "case"} for pair in pairs]
+    expected = run(pairs, weights="given")
+    found = run(mapped, weights="given")
+    assert torch.equal(found.sums["mpmg"]["3"], expected.sums["mpmg"]["3"])
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+def test_a_gradient_that_is_not_finite_names_layer_and_batch(poison):
+    data = pictures(3)
+    data[1][0][0, 0, 0, 0] = poison
+    model = classifier()
+    with (
+        given_back(model),
+        pytest.raises(
+            IntegrityError, match=r"gradient of layer '\d' is not finite in batch 2"
+        ) as e,
+    ):
+        run(data, model=model)
+    assert e.value.exit_code == 4
+
+
+def test_a_gradient_that_is_not_finite_in_one_layer_names_that_layer():
+    class Explode(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * float("inf")
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.early, self.late = nn.Linear(4, 4), nn.Linear(4, 3)
+
+        def forward(self, x):
+            x = self.early(x)
+            return self.late(Explode.apply(x) if self.training and torch.is_grad_enabled() else x)
+
+    model = Net()
+    graph = traced(model.eval(), 2, 4)
+    with pytest.raises(IntegrityError, match="layer 'early' is not finite in batch 1"):
+        score(model, graph, [(torch.ones(2, 4), torch.tensor([0, 1]))], cross_entropy)

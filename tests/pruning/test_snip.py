@@ -1,0 +1,101 @@
+"""SNIP made dense: which single weights survive, and what dies with the others."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ranp.pruning import METHODS, Chooser
+from ranp.pruning.snip import remove_dead, select_weights
+from tests.pruning.nets import given_scores, linear, traced, two_layers
+from tests.pruning.test_golden_values import TWO_BATCHES, signed_difference
+from tests.zoo.case import Net
+
+
+def chain():
+    """Three linear layers with 3, 3 and 2 neurons."""
+    return Net(
+        lambda net, x: net.c(F.relu(net.b(F.relu(net.a(x))))),
+        a=linear([[1, 1]] * 3), b=linear([[1, 1, 1]] * 3), c=linear([[1, 1, 1]] * 2),
+    )  # fmt: skip
+
+
+def kept(graph, alive):
+    return {name: k.tolist() for name, k in graph.kept(alive).items()}
+
+
+def test_neurons_without_weights_go_and_take_others_with_them():
+    graph = traced(chain(), 1, 2)
+    # Of a (2 inputs) and b (3 inputs) the seven largest of 15 survive; c stays whole.
+    sensitivity = {
+        "a": torch.tensor([[9.0, 0], [8, 7], [0, 0]]),
+        "b": torch.tensor([[6.0, 0, 0], [0, 0, 5], [0, 4, 3]]),
+        "c": torch.zeros(2, 3),
+    }
+    alive = select_weights(graph, sensitivity, sparsity=8 / 15)
+    # a_2 has no weight left. b_1 lives on a_2 alone: dead (forward). b_2 has a_1 besides a_2.
+    assert kept(graph, alive) == {"a": [0, 1], "b": [0, 2], "c": [0, 1]}
+
+
+def test_what_feeds_nothing_goes_backward():
+    graph = traced(chain(), 1, 2)
+    everything = {n: np.ones((len(x), len(x.inputs)), bool) for n, x in graph.layers.items()}
+    # Only a_1 is read, by b_0 alone; b_1 and b_2 have inputs, but c does not read b_2.
+    everything["b"] = np.array([[0, 1, 0], [0, 1, 0], [0, 1, 0]], bool)
+    everything["c"] = np.array([[1, 1, 0], [1, 1, 0]], bool)
+    assert kept(graph, remove_dead(graph, everything)) == {"a": [1], "b": [0, 1], "c": [0, 1]}
+
+
+def test_death_goes_along_the_chain_until_nothing_changes():
+    graph = traced(chain(), 1, 2)
+    connections = {
+        "a": np.array([[1, 0], [0, 0], [0, 1]], bool),
+        "b": np.array([[0, 1, 0], [1, 0, 0], [0, 0, 1]], bool),
+        "c": np.array([[1, 0, 1], [1, 0, 1]], bool),
+    }
+    # a_1 has no input: b_0 dies. c does not read b_1: a_0, which feeds it alone, dies.
+    assert kept(graph, remove_dead(graph, connections)) == {"a": [2], "b": [2], "c": [0, 1]}
+
+
+def test_groups_connect_within_themselves():
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv1d(2, 4, 1, bias=False), nn.ReLU(), nn.Conv1d(4, 4, 1, groups=2, bias=False),
+        nn.ReLU(), nn.Conv1d(4, 2, 1, bias=False),
+    )  # fmt: skip
+    graph = traced(model, 1, 2, 3)
+    sensitivity = {"0": torch.ones(4, 2), "2": torch.ones(4, 2), "4": torch.ones(2, 4)}
+    # Nothing reads channels 0 and 2, the first of each group (groups of the graph stay alike).
+    sensitivity["2"][:, 0] = 0
+    alive = select_weights(graph, sensitivity, sparsity=4 / 16)
+    assert kept(graph, alive)["0"] == [1, 3]
+
+
+def test_a_residual_channel_lives_as_long_as_one_of_its_sources():
+    model = Net(
+        lambda net, x: net.c(F.relu(net.a(x) + net.b(x))),
+        a=linear([[1, 1]] * 2), b=linear([[1, 1]] * 2), c=linear([[1, 1]] * 2),
+    )  # fmt: skip
+    graph = traced(model, 1, 2)
+    connections = {
+        "a": np.array([[1, 0], [0, 0]], bool),
+        "b": np.array([[0, 0], [0, 0]], bool),
+        "c": np.ones((2, 2), bool),
+    }
+    assert kept(graph, remove_dead(graph, connections)) == {"a": [0], "b": [0], "c": [0, 1]}
+
+
+def test_the_method_ranks_averaged_mask_gradients():
+    # From test_golden_values: |average of g| of a is (1.5 0.75; 5 3.75; 3.5 7). Without the last
+    # layer there are 6 weights; one that survives leaves a_2, three leave a_1 and a_2.
+    model = two_layers()
+    graph = traced(model, 1, 2)
+    scores = given_scores(model, TWO_BATCHES, signed_difference, "signed")
+    chooser = Chooser(model, graph, METHODS["snip"], scores)
+    assert kept(graph, chooser.choose(1 - 1.5 / 6))["a"] == [2]
+    assert kept(graph, chooser.choose(1 - 3.5 / 6))["a"] == [1, 2]
+    assert kept(graph, chooser.choose(1 - 5.5 / 6))["a"] == [0, 1, 2]
+    assert kept(graph, chooser.choose(0.99)) == {"a": [], "b": [0, 1]}
+    np.testing.assert_allclose(chooser.importance["a"], [2.25, 8.75, 10.5])
