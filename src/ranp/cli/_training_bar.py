@@ -1,0 +1,72 @@
+"""Live progress of a training run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from ranp.training.config import Config
+from ranp.training.listeners import Listener, Step, epoch_line
+
+
+class TrainingBar(Listener):
+    """Epoch, loss, metric, samples per second and remaining time, and a line per epoch above."""
+
+    def __init__(self, console: Console, config: Config) -> None:
+        self._epochs = config.epochs
+        self._metric = ""
+        self._began: float | None = None
+        self._samples = 0
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(20), console=console, transient=True
+        )
+        self._task: TaskID = self._bar.add_task("preparing", total=None)
+
+    def __enter__(self) -> TrainingBar:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
+
+    def began(self, epoch: int, batch: int, history: Sequence[Mapping[str, Any]]) -> None:
+        """Shows that training has begun."""
+        self._bar.update(self._task, description=f"epoch {epoch}/{self._epochs}")
+
+    def stepped(self, step: Step) -> None:
+        """Updates the bar."""
+        if self._began is None:  # the rate counts from the first step's end on
+            self._began = step.seconds
+        else:
+            self._samples += step.samples
+        done = (step.epoch - 1) * step.batches + step.batch
+        total = self._epochs * step.batches
+        elapsed = step.seconds - self._began
+        rate = self._samples / elapsed if elapsed else 0.0
+        left = step.seconds / done * (total - done)
+        self._bar.update(
+            self._task,
+            total=total,
+            completed=done,
+            description=(
+                f"epoch {step.epoch}/{self._epochs}  loss {step.loss:.4f}{self._metric}  "
+                f"{rate:.1f} samples/s  {_clock(left)} left"
+            ),
+        )
+
+    def finished_epoch(self, line: Mapping[str, Any]) -> None:
+        """Prints the epoch's line above the bar."""
+        metrics = line.get("metrics", {})
+        if metrics:
+            name, value = next(iter(metrics.items()))
+            self._metric = f"  {name} {value:.4f}"
+        self._bar.console.print(epoch_line(line, self._epochs), highlight=False)
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}"

@@ -1,0 +1,58 @@
+"""`ranp predict`: a prediction for one input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ranp.cli._common import JsonOption, QuietOption, load_object, say, show_json
+from ranp.cli.evaluate import RunArgument, WeightsOption
+from ranp.cli.train import FactoryOption
+
+
+def command(
+    run: RunArgument,
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="INPUT",
+            help="A NIfTI volume, a folder with a case's modalities, a point cloud, or a video.",
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OUT", help="Labels as .nii.gz, labelled points, or the top-5 classes as JSON."
+        ),
+    ],
+    category: Annotated[
+        str | None, typer.Option(help="A shape's category, if known: only its parts are chosen.")
+    ] = None,
+    weights: WeightsOption = "best",
+    network: FactoryOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Predict one volume, point cloud or video."""
+    from ranp.training.inference import predict
+
+    result = predict(
+        run,
+        source,
+        out,
+        weights=weights,
+        category=category,
+        factory=load_object(network, "network") if network else None,
+    )
+    if as_json:
+        show_json(result)
+    elif "top5" in result:
+        for row in result["top5"]:
+            typer.echo(f"{row['probability']:.3f}  {row['class']}")
+    else:
+        counted = "voxels" if "voxels" in result else "points"
+        shares = ", ".join(f"{n} of label {label}" for label, n in result[counted].items())
+        typer.echo(f"{out}: {counted}: {shares}")
+    say(quiet, f"Next: ranp evaluate {run}")

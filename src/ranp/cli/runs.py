@@ -1,0 +1,56 @@
+"""`ranp runs`: the training runs there are, and what came out of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ranp.cli._common import JsonOption, QuietOption, say, show, show_json
+
+
+def command(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Where run directories lie.")
+    ] = Path("runs"),
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """List runs with their results."""
+    from ranp.report.terminal import table
+    from ranp.training.listing import list_runs
+
+    runs = list_runs(directory)
+    if as_json:
+        show_json(runs)
+        return
+    rows = table(f"Runs in {directory}")
+    for heading, justify in (
+        ("run", "left"),
+        ("network", "left"),
+        ("epochs", "right"),
+        ("metric", "left"),
+        ("mean", "right"),
+        ("std", "right"),
+        ("GFLOPs", "right"),
+        ("seconds", "right"),
+    ):
+        rows.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    for run in runs:
+        rows.add_row(
+            run["name"],
+            run["method"] or "full",
+            f"{run['done']}/{run['epochs']}",
+            run["goal"] or run["state"],
+            _number(run["mean"], ".4f"),
+            _number(run["std"], ".4f"),
+            _number(run["gflops"], ".2f"),
+            _number(run["seconds"], ".0f"),
+        )
+    show(rows)
+    say(quiet, f"Next: ranp evaluate {directory / runs[0]['name'] if runs else 'RUN'}")
+
+
+def _number(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)

@@ -1,0 +1,195 @@
+"""`ranp train`: prune if asked, then train."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ranp.cli._common import JsonOption, QuietOption, load_object, say, show, show_json
+
+if TYPE_CHECKING:
+    from ranp.training.config import Config
+    from ranp.training.listeners import Listener
+
+FactoryOption = Annotated[
+    str | None,
+    typer.Option("--network", help="Your own network as package.module:factory."),
+]
+
+
+def command(
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE", help="A packaged recipe, or a YAML file of yours.")
+    ],
+    data: Annotated[
+        Path | None, typer.Option(help="The data set's directory; without it, generated data.")
+    ] = None,
+    plan: Annotated[
+        Path | None, typer.Option(help="Slim the network by this plan, from `ranp prune`.")
+    ] = None,
+    transfer: Annotated[
+        bool,
+        typer.Option("--transfer", help="The plan is of another data set: other inputs, classes."),
+    ] = False,
+    method: Annotated[str | None, typer.Option(help="Prune first; see `ranp methods`.")] = None,
+    sparsity: Annotated[
+        float | None, typer.Option(help="Share of neurons to remove; by default the recipe's.")
+    ] = None,
+    prune_size: Annotated[
+        int | None, typer.Option(help="Prune with volumes of this edge, train with the recipe's.")
+    ] = None,
+    network: FactoryOption = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated."),
+    ] = None,
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="The recipe's smallest scale: ends within a minute.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="The run directory; by default below runs/.")
+    ] = None,
+    resume: Annotated[
+        Literal["auto"] | None, typer.Option(help="auto: go on, if the run directory holds a run.")
+    ] = None,
+    devices: Annotated[
+        int, typer.Option(min=1, help="GPUs, or processes on a CPU, of each node.")
+    ] = 1,
+    nodes: Annotated[int, typer.Option(min=1, help="Machines (torchrun or SLURM).")] = 1,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print the resolved settings and exit.")
+    ] = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Train a network, full or pruned first, and write its record."""
+    from ranp.errors import UsageError
+    from ranp.training.config import load_config
+
+    if plan is not None and (method is not None or sparsity is not None):
+        raise UsageError("--plan says what to keep; leave out --method and --sparsity")
+    if transfer and plan is None:
+        raise UsageError("--transfer needs the --plan that is transferred")
+    changes: dict[str, Any] = {}
+    if method is not None or sparsity is not None:
+        changes["pruning.method"] = method or "ranp-f"
+    if sparsity is not None:
+        changes["pruning.sparsity"] = sparsity
+    if prune_size is not None:
+        if not changes:
+            raise UsageError("--prune-size is the size to prune with; say --method too")
+        changes["pruning.size"] = prune_size
+    if network is not None:
+        changes |= {"network.name": network, "network.options": {}}
+    config = load_config(recipe, smoke=smoke, overrides=settings or (), changes=changes)
+    if print_config:
+        _print_config(config)
+        return
+
+    from lightning_fabric.utilities.rank_zero import rank_zero_only
+
+    from ranp.training.run import Job, train
+    from ranp.training.signals import Interrupted
+
+    job = Job(
+        config=config,
+        directory=out or default_directory(config, plan, smoke),
+        data=data,
+        plan=plan,
+        transfer=transfer,
+        factory=load_object(network, "network") if network else None,
+    )
+    first = rank_zero_only.rank == 0
+    if first:
+        _check_method(config)
+        say(quiet, f"Run directory: {job.directory}")
+    try:
+        with _progress(config, quiet or not first) as listener:
+            record = train(
+                job,
+                resume=resume is not None,
+                devices=devices,
+                nodes=nodes,
+                listener=listener,
+            )
+    except Interrupted as error:
+        if first:
+            raise
+        raise typer.Exit(error.exit_code) from error  # the first process says it for all
+    if not first:
+        return
+    if as_json:
+        show_json(record)
+    else:
+        _print_record(record)
+    say(quiet, f"Next: ranp evaluate {job.directory}")
+
+
+def default_directory(config: Config, plan: Path | None, smoke: bool) -> Path:
+    """The run directory where none is named: recipe, what was pruned, seed."""
+    parts = [config.recipe, *(["smoke"] if smoke else [])]
+    if plan is not None:
+        parts.append(f"plan-{plan.parent.name or plan.stem}")
+    elif config.pruning.method is not None:
+        parts.append(f"{config.pruning.method}-{config.pruning.sparsity:g}")
+    return Path("runs") / "-".join([*parts, f"seed{config.seed}"])
+
+
+def _check_method(config: Config) -> None:
+    """Refuses an unknown method before anything is written."""
+    from ranp.pruning import find_method
+
+    if config.pruning.method is not None:
+        find_method(config.pruning.method)
+
+
+def _print_config(config: Config) -> None:
+    import yaml
+
+    typer.echo(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), nl=False)
+
+
+def _progress(config: Config, quiet: bool) -> Any:
+    """A live bar where somebody looks, a line per epoch where nobody does."""
+    from contextlib import nullcontext
+
+    from rich.console import Console
+
+    if quiet:
+        return nullcontext()
+    console = Console(stderr=True)
+    if console.is_terminal:
+        from ranp.cli._training_bar import TrainingBar
+
+        return TrainingBar(console, config)
+    return nullcontext(_epoch_printer(config))
+
+
+def _epoch_printer(config: Config) -> Listener:
+    from collections.abc import Mapping
+
+    from ranp.training.listeners import Listener, epoch_line
+
+    class Printer(Listener):
+        def finished_epoch(self, line: Mapping[str, Any]) -> None:
+            typer.echo(epoch_line(line, config.epochs), err=True)
+
+    return Printer()
+
+
+def _print_record(record: dict[str, Any]) -> None:
+    from rich.console import Group
+
+    from ranp.report.terminal import table, totals_table
+
+    title = f"{record['recipe']}, {record['method'] or 'full'}, {record['epochs']} epochs"
+    metrics = table(title, caption=f"Last 5 epochs; {record['seconds']:.0f} s of training.")
+    metrics.add_column("metric")
+    for heading in ("mean", "std", "last"):
+        metrics.add_column(heading, justify="right")
+    for name, values in record["metrics"].items():
+        metrics.add_row(name, *(f"{values[key]:.4f}" for key in ("mean", "std", "last")))
+    costs = {name: record[name] for name in ("full", "slim") if record[name]}
+    show(Group(metrics, "", totals_table(costs)) if costs else metrics)

@@ -1,0 +1,62 @@
+"""What runs there are. Reads the runs' JSON files alone, so it needs no torch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ranp.errors import RanpError, UsageError
+from ranp.files import read_sealed_json
+
+
+def list_runs(directory: Path) -> list[dict[str, Any]]:
+    """The runs below a directory, by name, with their results as far as they have come.
+
+    Args:
+        directory: Holds run directories.
+    """
+    if not directory.is_dir():
+        raise UsageError(f"'{directory}' does not exist; `ranp train` makes runs in runs/")
+    return [_summary(path.parent) for path in sorted(directory.glob("*/config.json"))]
+
+
+def _summary(run: Path) -> dict[str, Any]:
+    summary: dict[str, Any] = {
+        "name": run.name,
+        **dict.fromkeys(("recipe", "method", "epochs", "goal", "mean", "std", "gflops", "seconds")),
+        "done": _finished_epochs(run),
+    }
+    try:
+        config = read_sealed_json(run / "config.json", "configuration")["config"]
+        summary |= {key: config[key] for key in ("recipe", "epochs")}
+        summary["method"] = _method(run)
+        if not (run / "record.json").exists():
+            return {**summary, "state": "not finished"}
+        record = read_sealed_json(run / "record.json", "record")
+    except RanpError as error:
+        return {**summary, "state": f"damaged: {error}"}
+    costs = record["slim"] or record["full"] or {}
+    return {
+        **summary,
+        "state": "finished",
+        "goal": record["goal"],
+        "mean": record["metrics"][record["goal"]]["mean"],
+        "std": record["metrics"][record["goal"]]["std"],
+        "gflops": costs.get("gflops"),
+        "seconds": record["seconds"],
+    }
+
+
+def _method(run: Path) -> str | None:
+    if not (run / "plan.json").exists():
+        return None
+    return str(read_sealed_json(run / "plan.json", "plan")["method"])
+
+
+def _finished_epochs(run: Path) -> int:
+    try:
+        lines = (run / "metrics.jsonl").read_text().splitlines()
+        return int(json.loads(lines[-1])["epoch"]) if lines else 0
+    except (OSError, ValueError, KeyError):
+        return 0
