@@ -87,15 +87,16 @@ def test_a_residual_channel_lives_as_long_as_one_of_its_sources():
     assert kept(graph, remove_dead(graph, connections)) == {"a": [0], "b": [0], "c": [0, 1]}
 
 
-def test_the_method_ranks_averaged_mask_gradients():
-    # From test_golden_values: |average of g| of a is (1.5 0.75; 5 3.75; 3.5 7). Without the last
-    # layer there are 6 weights; one that survives leaves a_2, three leave a_1 and a_2.
+def test_the_method_ranks_magnitudes_taken_in_every_batch():
+    # From test_golden_values: the averages of |g| of a are (1.5 0.75; 15 3.75; 3.5 7), and of g
+    # (-1.5 -0.75; 5 -3.75; -3.5 7). Without the last layer there are 6 weights; the largest is in
+    # a_1 by the first and in a_2 by the second.
     model = two_layers()
     graph = traced(model, 1, 2)
-    scores = given_scores(model, TWO_BATCHES, signed_difference, "signed")
+    scores = given_scores(model, TWO_BATCHES, signed_difference, "abs")
     chooser = Chooser(model, graph, METHODS["snip"], scores)
-    assert kept(graph, chooser.choose(1 - 1.5 / 6))["a"] == [2]
+    assert kept(graph, chooser.choose(1 - 1.5 / 6))["a"] == [1]
     assert kept(graph, chooser.choose(1 - 3.5 / 6))["a"] == [1, 2]
     assert kept(graph, chooser.choose(1 - 5.5 / 6))["a"] == [0, 1, 2]
     assert kept(graph, chooser.choose(0.99)) == {"a": [], "b": [0, 1]}
-    np.testing.assert_allclose(chooser.importance["a"], [2.25, 8.75, 10.5])
+    np.testing.assert_allclose(chooser.importance["a"], [2.25, 18.75, 10.5])

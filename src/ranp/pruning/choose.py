@@ -111,7 +111,7 @@ class Chooser:
     def _sensitivity(self) -> Mapping[str, Tensor]:
         """SNIP's connection sensitivity |g| of every weight, Eq. 2."""
         assert self.scores is not None
-        return {name: g.abs() for name, g in self.scores.weight_averages("signed").items()}
+        return self.scores.weight_averages("abs")
 
     @cached_property
     def _full_costs(self) -> Costs:

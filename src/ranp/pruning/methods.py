@@ -51,10 +51,10 @@ class Method:
     @property
     def statistics(self) -> tuple[str, ...]:
         """What scoring must gather for it beyond the usual."""
-        if self.criterion == "snip" or (self.criterion, self.reduction) == ("mnmg", "max"):
-            return ("signed",)
-        if (self.criterion, self.reduction) == ("mpmg", "max"):
+        if self.criterion == "snip" or (self.criterion, self.reduction) == ("mpmg", "max"):
             return ("abs",)
+        if (self.criterion, self.reduction) == ("mnmg", "max"):
+            return ("signed",)
         return (self.criterion,) if self.criterion in ("grasp", "synflow") else ()
 
 
