@@ -115,7 +115,7 @@ def test_enhancing_3_in_a_flat_data_set_is_said_and_read_as_4(directory, tmp_pat
         change(seg(flat, number), with_3)
     report = verify("brats", flat, workers=1)
     assert report.ok
-    assert report.notes == ["enhancing tumour is labelled 3 in this data set; it is read as 4"]
+    assert report.notes == ("enhancing tumour is labelled 3 in this data set; it is read as 4",)
     after = open_reader(flat, "train", size=SIZE).read(0, np.random.default_rng(0))["y"]
     np.testing.assert_array_equal(before, after)
     # Mixed: one case with 4 among five with 3.
@@ -168,7 +168,7 @@ def test_a_case_without_segmentation_is_noted_and_skipped(directory):
     seg(directory, 0).unlink()
     report = verify("brats", directory, workers=1)
     assert report.ok
-    assert report.notes == ["Synthetic_00000_1: no segmentation; skipped"]
+    assert report.notes == ("Synthetic_00000_1: no segmentation; skipped",)
     assert report.counts["fold"]["none"] == 1
     ids = open_reader(directory, "train").ids + open_reader(directory, "validation").ids
     assert len(ids) == 5

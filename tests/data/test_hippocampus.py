@@ -51,10 +51,10 @@ def test_plain_folders_are_read_too_and_orphans_are_named(directory):
     report = verify("hippocampus", directory, workers=1)
     assert report.ok
     assert report.counts["cases"] == {"paired": 4, "unpaired": 2}
-    assert report.notes == [
+    assert report.notes == (
         "hippocampus_00002: a label without an image; skipped",
         "hippocampus_00004: no label; skipped",
-    ]
+    )
     ids = [*open_reader(directory, "train").ids, *open_reader(directory, "validation").ids]
     assert sorted(ids) == [f"hippocampus_0000{i}" for i in (0, 1, 3, 5)]
 

@@ -102,7 +102,7 @@ def test_problems_are_all_listed(directory):
         "ucfTrainTestlist",
     }
     assert paths[2].stem in next(p.reason for p in report.problems if p.path == "ucfTrainTestlist")
-    assert report.notes == ["1 (v_other_g01_c01) in no list; skipped"]
+    assert report.notes == ("1 (v_other_g01_c01) in no list; skipped",)
 
 
 def test_damaged_lists(directory):

@@ -71,8 +71,8 @@ def test_summary_counts_and_shortens_paths():
     report = summarise("brats", Path("/d"), inventory, checked)
     assert report.cases == 3
     assert report.counts == {"split": {"train": 2}, "class": {"x": 1}}
-    assert report.problems == [Problem("c.nii", "'c.nii' is damaged"), Problem("z", "foreign")]
-    assert report.notes == ["a note"]
+    assert report.problems == (Problem("c.nii", "'c.nii' is damaged"), Problem("z", "foreign"))
+    assert report.notes == ("a note",)
     assert not report.ok
     assert report.to_json()["problems"][0] == {"path": "c.nii", "reason": "'c.nii' is damaged"}
 

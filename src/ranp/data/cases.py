@@ -46,14 +46,10 @@ class Cases(Dataset[Sample]):
     def __init__(self, reader: Reader, seed: int = 0) -> None:
         self.reader = reader
         self.seed = seed
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """One stable name per case."""
-        return self.reader.ids
+        self.ids = tuple(reader.ids)
 
     def __len__(self) -> int:
-        return len(self.reader.ids)
+        return len(self.ids)
 
     def __getitem__(self, key: int | Key) -> Sample:
         epoch, index = key if isinstance(key, tuple) else (0, key)

@@ -44,13 +44,11 @@ class Kind:
 
     Attributes:
         name: What commands call it.
-        title: What it is, in a few words.
         module: Reads it; see `Format`.
         write: `module:function` that writes a synthetic one.
     """
 
     name: str
-    title: str
     module: str
     write: str
 
@@ -70,30 +68,10 @@ _WRITERS = "ranp.data.synthetic.writers"
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind(
-            "shapenet",
-            "part-labelled shapes as voxels (ShapeNet parts)",
-            "ranp.data.shapenet",
-            f"{_WRITERS}:write_shapenet",
-        ),
-        Kind(
-            "brats",
-            "brain tumours in four MRI modalities (BraTS)",
-            "ranp.data.brats",
-            f"{_WRITERS}:write_brats",
-        ),
-        Kind(
-            "ucf101",
-            "human actions in video clips (UCF101)",
-            "ranp.data.ucf101",
-            f"{_WRITERS}:write_ucf101",
-        ),
-        Kind(
-            "hippocampus",
-            "hippocampus in small MRI crops (Decathlon Task04)",
-            "ranp.data.hippocampus",
-            f"{_WRITERS}:write_hippocampus",
-        ),
+        Kind("shapenet", "ranp.data.shapenet", f"{_WRITERS}:write_shapenet"),
+        Kind("brats", "ranp.data.brats", f"{_WRITERS}:write_brats"),
+        Kind("ucf101", "ranp.data.ucf101", f"{_WRITERS}:write_ucf101"),
+        Kind("hippocampus", "ranp.data.hippocampus", f"{_WRITERS}:write_hippocampus"),
     )
 }
 
@@ -166,11 +144,11 @@ def verify(
     inventory = format.inventory(directory)
     started(len(inventory.cases))
     checked = check_all(inventory.cases, format.check, workers=workers, progress=progress)
-    report = summarise(kind, directory, inventory, checked)
     problems, notes = format.conclude(checked)
-    report.problems.extend(problems)
-    report.notes.extend(notes)
-    return report
+    complete = Inventory(
+        inventory.cases, [*inventory.problems, *problems], [*inventory.notes, *notes]
+    )
+    return summarise(kind, directory, complete, checked)
 
 
 def synthesise(

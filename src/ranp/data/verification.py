@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +62,8 @@ class Report:
     directory: str
     cases: int
     counts: dict[str, dict[str, int]]
-    problems: list[Problem] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    problems: tuple[Problem, ...]
+    notes: tuple[str, ...]
 
     @property
     def ok(self) -> bool:
@@ -79,7 +79,7 @@ class Report:
             "cases": self.cases,
             "counts": self.counts,
             "problems": [vars(problem) for problem in self.problems],
-            "notes": self.notes,
+            "notes": list(self.notes),
         }
 
 
@@ -175,15 +175,14 @@ def summarise(
     for case in checked:
         for heading, value in case.counts:
             counts.setdefault(heading, Counter())[value] += 1
-    problems = [*inventory.problems, *(p for case in checked for p in case.problems)]
     prefix = f"{directory}{os.sep}"
+    found = [*inventory.problems, *(p for case in checked for p in case.problems)]
+    problems = [Problem(p.path.removeprefix(prefix), p.reason.replace(prefix, "")) for p in found]
     return Report(
         kind=kind,
         directory=str(directory),
         cases=len(checked),
         counts={heading: dict(sorted(counter.items())) for heading, counter in counts.items()},
-        problems=sorted(
-            Problem(p.path.removeprefix(prefix), p.reason.replace(prefix, "")) for p in problems
-        ),
-        notes=list(inventory.notes),
+        problems=tuple(sorted(problems)),
+        notes=tuple(inventory.notes),
     )
