@@ -24,29 +24,44 @@ def command(
     convention: Annotated[
         Literal["paper", "appendix", "macs"], typer.Option(help="How operations are counted.")
     ] = "paper",
+    training: Annotated[
+        bool, typer.Option("--training", help="Also predict the memory of a training step.")
+    ] = False,
+    optimizer: Annotated[
+        Literal["sgd", "momentum", "adam", "amsgrad"], typer.Option(help="Of the training step.")
+    ] = "adam",
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Count the FLOPs, parameters and memory of a network, layer by layer."""
+    from dataclasses import asdict
+
     from rich.console import Group
 
     from ranp.graph import build_graph
-    from ranp.report.terminal import costs_table, totals_table
-    from ranp.resources import count
+    from ranp.report.terminal import costs_table, memory_table, totals_table
+    from ranp.resources import count, predict_training_memory
 
     net = load_network(network, input_shape)
     graph = build_graph(net.model, net.input_shape)
     costs = count(net.model, graph, convention=convention)
+    memory = None
+    if training:
+        memory = predict_training_memory(net.model, net.input_shape, optimizer=optimizer)
     if as_json:
         result = costs.to_dict()
         for layer in result["layers"]:
             layer["gflops"] = layer["flops"] / 1e9
             layer["param_mb"] = layer["parameters"] * 4 / 2**20
             layer["memory_mb"] = layer["activations"] * 4 / 2**20
+        if memory is not None:
+            result["training_memory"] = asdict(memory)
         show_json({"network": network, "input": list(net.input_shape), **result})
         return
     title = f"{network}, input {' x '.join(map(str, net.input_shape))}"
     show(Group(costs_table(costs.layers), "", totals_table({"total": costs.totals()}, title)))
+    if memory is not None:
+        show(Group("", memory_table(asdict(memory), optimizer)))
     if costs.not_counted:
         say(quiet, f"Operations not counted ({convention}): {', '.join(costs.not_counted)}")
     say(quiet, f"Next: ranp prune {network} --sparsity 0.8")

@@ -117,6 +117,17 @@ def costs_table(layers: Sequence[LayerCost]) -> Table:
     return result
 
 
+def memory_table(sizes: Mapping[str, int], optimizer: str) -> Table:
+    """What a training step takes, in MiB."""
+    result = table("A training step, predicted", caption="Without workspaces of kernels.")
+    result.add_column("")
+    result.add_column("MiB", justify="right")
+    for name, size in sizes.items():
+        label = f"state of {optimizer}" if name == "optimizer" else name
+        result.add_row(label, f"{size / 2**20:,.1f}")
+    return result
+
+
 def retained_table(layers: Sequence[tuple[str, int, int]], title: str | None = None) -> Table:
     """Kept neurons per layer, as numbers and bars.
 

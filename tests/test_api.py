@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import ranp
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv3d(1, 12, 3, padding=1), nn.BatchNorm3d(12), nn.ReLU(),
+        nn.Conv3d(12, 16, 3, padding=1), nn.BatchNorm3d(16), nn.ReLU(),
+        nn.Conv3d(16, 3, 1),
+    )  # fmt: skip
+
+
+def batches(count: int = 6, size: int = 8) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+    return [
+        (
+            torch.randn(2, 1, size, size, size, generator=generator),
+            torch.randint(0, 3, (2, size, size, size), generator=generator),
+        )
+        for _ in range(count)
+    ]
+
+
+def test_prune_in_three_lines():
+    model = network()
+    result = ranp.prune(model, batches(), F.cross_entropy, sparsity=0.5)
+    for name, tensor in network().state_dict().items():
+        assert torch.equal(model.state_dict()[name], tensor), name
+    assert all(p.grad is None and p.requires_grad for p in model.parameters())
+    slim = result.model
+    # int(31 x 0.5) = 15 neurons are retained; of the last layer's three, all in any case.
+    kept = [slim[i].out_channels for i in (0, 3, 6)]
+    assert kept[2] == 3
+    assert 15 <= sum(kept) <= 18
+    assert result.after.neurons == sum(kept)
+    assert result.before.neurons == 31
+    assert result.after.parameters == sum(p.numel() for p in slim.parameters())
+    # 27 weights an input channel, bias once, for each of the 8^3 places; 4 for each normed element.
+    a, b, c = kept
+    flops = 512 * (a * 28 + 4 * a + b * (27 * a + 1) + 4 * b + c * (b + 1))
+    assert result.after.gflops == pytest.approx(flops / 1e9)
+    F.cross_entropy(slim(batches()[0][0]), batches()[0][1]).backward()
+
+
+def test_the_printed_result_tells_the_figures():
+    result = ranp.prune(network(), batches(), F.cross_entropy, sparsity=0.5)
+    text = str(result)
+    assert f"{100 * result.after.gflops / result.before.gflops:.1f} %" in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_batches_of_other_forms_give_the_same_scores():
+    pairs = batches()
+    reference = ranp.score(network(), pairs, F.cross_entropy).average("mpmg")
+    for form in (
+        [{"x": x, "y": y} for x, y in pairs],
+        [{"image": x, "label": y, "meta": "kept as it is"} for x, y in pairs],
+        [[x, y] for x, y in pairs],
+    ):
+        found = ranp.score(network(), form, F.cross_entropy).average("mpmg")
+        assert all(np.array_equal(found[name], reference[name]) for name in reference)
+    own = ranp.score(
+        network(),
+        [("ignored", x, y) for x, y in pairs],
+        forward=lambda model, batch: F.cross_entropy(model(batch[1]), batch[2]),
+        example_input=(1, 1, 8, 8, 8),
+    ).average("mpmg")
+    assert all(np.array_equal(own[name], reference[name]) for name in reference)
+
+
+def test_plan_and_prune_agree_and_scores_serve_again(tmp_path):
+    model = network()
+    pruned = ranp.prune(model, batches(), F.cross_entropy, sparsity=0.4)
+    assert pruned.scores is not None
+    pruned.scores.save(tmp_path / "scores.safetensors")
+    scores = ranp.Scores.load(tmp_path / "scores.safetensors")
+    graph = ranp.trace(model, (1, 1, 8, 8, 8))
+    again = ranp.plan(model, scores, sparsity=0.4, graph=graph)
+    assert again.layers == pruned.plan.layers
+    other = ranp.plan(model, scores, sparsity=0.6, method="weighted", graph=graph)
+    assert sum(len(layer.kept) for layer in other.layers.values()) < sum(
+        len(layer.kept) for layer in again.layers.values()
+    )
+
+
+def test_search_is_tight():
+    model, graph = network(), ranp.trace(network(), (1, 1, 8, 8, 8))
+    scores = ranp.score(model, batches(), F.cross_entropy, graph=graph)
+    largest = ranp.search(model, scores, graph=graph)
+    ranp.plan(model, scores, sparsity=largest, graph=graph)
+    with pytest.raises(ranp.InfeasibleError, match=f"{largest:.4f}"):
+        ranp.plan(model, scores, sparsity=largest + 1e-4, graph=graph)
+
+
+def test_pruned_small_trained_large():
+    """Costs are counted at the size of training, whatever the size of scoring."""
+    result = ranp.prune(
+        network(), batches(size=8), F.cross_entropy, sparsity=0.5, example_input=(1, 1, 16, 16, 16)
+    )
+    small = ranp.prune(network(), batches(size=8), F.cross_entropy, sparsity=0.5)
+    assert result.before.gflops == pytest.approx(8 * small.before.gflops)
+
+
+@pytest.mark.parametrize("method", [name for name in ranp.METHODS if name != "snip"])
+def test_every_method_prunes(method):
+    result = ranp.prune(
+        network(), batches(2), F.cross_entropy, sparsity=0.3, method=method, floor=1
+    )
+    assert result.after.gflops < result.before.gflops
+    result.model(batches(1)[0][0])
+
+
+def test_methods_without_data_need_none():
+    result = ranp.prune(network(), sparsity=0.5, method="layerwise", example_input=(1, 1, 8, 8, 8))
+    assert [len(layer.kept) for layer in result.plan.layers.values()] == [6, 8, 3]
+    assert result.scores is None
+
+
+def test_batches_auto_says_how_many_it_took():
+    loader = batches(40)
+    result = ranp.prune(network(), loader, F.cross_entropy, sparsity=0.5, batches="auto")
+    assert result.scores is not None
+    assert result.plan.settings["scoring"]["batches"] == result.scores.batches
+    assert 4 <= result.scores.batches <= 40
+    assert 0 < result.scores.settings["agreement"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"loader": []}, "example_input"),
+        ({"loader": [], "example_input": (1, 1, 8, 8, 8)}, "no batches"),
+        ({"method": "rapn-f"}, "Did you mean 'ranp-f'"),
+        ({"sparsity": 1.5}, "1.5"),
+        ({"loss": None}, "give a loss"),
+        ({"loader": [torch.rand(1, 1, 8, 8, 8)]}, "expected a pair"),
+        ({"loader": [{"a": 1}]}, "keys 'a'"),
+        ({"lam": -1.0}, "negative"),
+        ({"init": "zeros"}, "unknown init"),
+        ({"weights": "old"}, "unknown weights"),
+        ({"example_input": "text"}, "example input"),
+    ],
+)
+def test_wrong_arguments(arguments, words):
+    given = {"loader": batches(1), "loss": F.cross_entropy, "sparsity": 0.5, **arguments}
+    with pytest.raises(ranp.UsageError, match=words):
+        ranp.prune(network(), **given)
+
+
+def test_the_public_names_are_there():
+    for name in ranp.__all__:
+        assert getattr(ranp, name) is not None
+    assert set(ranp.__all__) <= set(dir(ranp))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = ranp.nothing
