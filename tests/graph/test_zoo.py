@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.oracle import Comparison, compare, random_alive, randomize_, unchanged
-from tests.zoo.case import Case
-from tests.zoo.topologies import TOPOLOGIES
 from torch import nn
 
 from ranp.graph import ChannelGraph, build_graph, index_dims
 from ranp.graph.operation import tensors_within
 from ranp.slimming import slim_model
+from tests.oracle import Comparison, compare, random_alive, randomize_, unchanged
+from tests.zoo.case import Case
+from tests.zoo.topologies import TOPOLOGIES
 
 each_topology = pytest.mark.parametrize("case", TOPOLOGIES, ids=lambda case: case.name)
 

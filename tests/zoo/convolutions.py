@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from tests.zoo.case import Net, case, conv, up, values
 from torch import nn
+
+from tests.zoo.case import Net, case, conv, up, values
 
 
 @case((2, 3, 12), neurons=14)

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from tests.zoo.case import Net, case, conv, floats, values
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+
+from tests.zoo.case import Net, case, conv, floats, values
 
 
 @case((2, 5, 10), neurons=12)
@@ -316,3 +317,32 @@ def embedding_plus_linear() -> nn.Module:
         middle=nn.Linear(8, 6),
         head=nn.Linear(6, 3),
     )
+
+
+@case((2, 3, 6, 6), neurons=8 + 6)
+def cached_constant() -> nn.Module:
+    """A module that makes a tensor at its first call and keeps it"""
+
+    def run(net: Net, x):
+        if net.ramp is None:
+            net.ramp = torch.linspace(0, 1, x.shape[-1], dtype=x.dtype)
+        return net.head(F.relu(net.b(F.relu(net.a(x) + net.ramp))))
+
+    net = Net(run, a=conv(3, 8), b=conv(8, 6), head=conv(6, 2))
+    net.ramp = None
+    return net
+
+
+@case((2, 3, 6, 6), neurons=8 + 6)
+def decision_by_attribute() -> nn.Module:
+    """A decision by the value of a tensor that the model keeps as a plain attribute"""
+
+    def run(net: Net, x):
+        y = F.relu(net.a(x))
+        if (net.switch * 2)[1].item() > 1:
+            y = net.b(y)
+        return net.head(F.relu(y))
+
+    net = Net(run, a=conv(3, 8), b=conv(8, 6), head=conv(6, 2))
+    net.switch = torch.tensor([0.0, 1.0])
+    return net

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from tests.zoo.case import Net, case, conv, up, values
 from torch import nn
 from torch.nn.utils import parametrizations
+
+from tests.zoo.case import Net, case, conv, up, values
 
 
 def _with_norms(norm: Callable[[int], nn.Module], dims: int = 2) -> nn.Module:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from tests.zoo.case import Net, case, conv
 from torch import Tensor, nn
+
+from tests.zoo.case import Net, case, conv
 
 
 def _between(change: Callable[[Tensor], Tensor], width: int, stem: int = 8) -> nn.Module:

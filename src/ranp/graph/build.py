@@ -18,7 +18,7 @@ from ranp.graph.inputs import ExampleInput, Inputs, TensorShape, describe_inputs
 from ranp.graph.labels import Dims, LabelArray, LabelSpace
 from ranp.graph.propagation import Decisions, LayerCall, Pass, Propagator
 from ranp.graph.replay import Divergence, check
-from ranp.graph.surgery import hollow, mode, named_tensors, rebuild
+from ranp.graph.surgery import named_tensors, rebuild
 
 _MOST_TRIALS = 200
 
@@ -51,7 +51,8 @@ def build_graph(
     for _ in range(_MOST_TRIALS):
         graph = _trace(model, inputs, decisions, patterns, notes)
         try:
-            for seed in range(2):
+            # A wrong reading can fit one trial by chance.
+            for seed in range(2 if decisions.readings else 1):
                 trial = _random_half(graph, seed)
                 check(_shadow(model, graph, trial), graph, trial)
         except Divergence as divergence:
@@ -102,13 +103,11 @@ def _trace(
     space = LabelSpace()
     shapes = {name: TensorShape.of(tensor) for name, tensor in named_tensors(model)}
     labels = {name: _initial_dims(model, name, shape, space) for name, shape in shapes.items()}
-    shadow = hollow(model)
     passes: dict[bool, Pass] = {}
     for training in (False, True):
-        propagator = Propagator(shadow, space, decisions, protect)
+        propagator = Propagator(model, space, decisions, protect)
         try:
-            with mode(shadow, training):
-                passes[training] = propagator.run(shapes, labels, inputs)
+            passes[training] = propagator.run(shapes, labels, inputs, training=training)
         except TraceError as error:
             # Train mode can be out of reach of the example (batch norm over a single value).
             if not training or not isinstance(error.__cause__, ValueError):
@@ -233,14 +232,15 @@ def _learn(divergence: Divergence, decisions: Decisions) -> str | None:
     Returns:
         What to tell the user, if channels had to be pinned.
     """
-    record, module = divergence.record, divergence.module
+    record = divergence.record
     if record is not None and record.reading is not None:
         decisions.rejected[record.site].add(record.reading)
-        return None
-    if record is not None and record.site not in decisions.pinned_sites:
+        if decisions.rejected[record.site] < set(decisions.readings[record.site]):
+            return None  # there are others to try
+    elif record is not None and record.site not in decisions.pinned_sites:
         decisions.pinned_sites.add(record.site)
-    elif module not in decisions.pinned_modules:
-        decisions.pinned_modules.add(module)
+    elif divergence.kind not in decisions.pinned_kinds:
+        decisions.pinned_kinds.add(divergence.kind)
     else:
         raise TraceError(f"{divergence}; protect the layers that feed it")
     return f"{divergence}: the channels concerned stay"

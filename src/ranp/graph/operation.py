@@ -114,7 +114,7 @@ def tensors_in(tree: Any) -> Iterable[Tensor]:
 
 
 def tensors_within(tree: Any) -> list[Tensor]:
-    """The tensors in nested containers and in the attributes of objects, as a model returns them."""
+    """The tensors in nested containers and in the attributes of objects that a model returns."""
     found: list[Tensor] = []
     seen: set[int] = set()
 

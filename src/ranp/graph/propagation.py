@@ -33,13 +33,13 @@ class Decisions:
         readings: The possible readings of an ambiguous operation, in the order to try them.
         rejected: Those that a trial has shown to be wrong.
         pinned_sites: Operations whose channels must all stay.
-        pinned_modules: Modules whose inputs and weights must all stay.
+        pinned_kinds: Module classes whose inputs and weights must all stay.
     """
 
     readings: dict[Site, list[Hashable]] = field(default_factory=lambda: defaultdict(list))
     rejected: dict[Site, set[Hashable]] = field(default_factory=lambda: defaultdict(set))
     pinned_sites: set[Site] = field(default_factory=set)
-    pinned_modules: set[str] = field(default_factory=set)
+    pinned_kinds: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -117,17 +117,23 @@ class Propagator(Tracer):
         self._reading: Hashable | None = None
 
     def run(
-        self, tensors: Mapping[str, TensorShape], labels: Mapping[str, Dims], inputs: Inputs
+        self,
+        tensors: Mapping[str, TensorShape],
+        labels: Mapping[str, Dims],
+        inputs: Inputs,
+        *,
+        training: bool,
     ) -> Pass:
-        """One forward in the model's current mode.
+        """One forward in train or eval mode.
 
         Args:
             tensors: The shapes of the parameters and buffers by name.
             labels: Their labels.
             inputs: What to call the model with.
+            training: Whether in train mode.
         """
         self._weight_labels = labels
-        output = self.forward(tensors, inputs)
+        output = self.forward(tensors, inputs, training=training)
         for tensor in tensors_within(output):
             for dim in self.dims(tensor):
                 self.space.pin(dim, "it is the network's output")
@@ -201,7 +207,7 @@ class Propagator(Tracer):
 
     def module_begins(self, path: str, inputs: Any) -> None:
         """Pins what enters a module that was found to refuse other channel numbers."""
-        if path in self.decisions.pinned_modules:
+        if self.kind in self.decisions.pinned_kinds:
             own = [d for n, d in self._weight_labels.items() if n.rpartition(".")[0] == path]
             entering = [self.dims(tensor) for tensor in tensors_in(inputs)]
             for dim in (d for dims in (*entering, *own) for d in dims):

@@ -14,7 +14,7 @@ from ranp.graph.channel_graph import Alive, ChannelGraph
 from ranp.graph.labels import Dims, unlabelled
 from ranp.graph.operation import PICKERS, Operation
 from ranp.graph.propagation import Record
-from ranp.graph.surgery import hollow, mode, named_tensors
+from ranp.graph.surgery import named_tensors
 from ranp.graph.tracing import Site, Tracer, describe
 
 
@@ -23,13 +23,13 @@ class Divergence(TraceError):
 
     Attributes:
         record: The operation of the label pass where the two part, if it was an operation.
-        module: The module that was running.
+        kind: The class of the module that was running.
     """
 
-    def __init__(self, message: str, record: Record | None, module: str) -> None:
+    def __init__(self, message: str, record: Record | None, kind: str) -> None:
         super().__init__(message)
         self.record = record
-        self.module = module
+        self.kind = kind
 
 
 def check(slim: nn.Module, graph: ChannelGraph, alive: Alive) -> None:
@@ -44,12 +44,10 @@ def check(slim: nn.Module, graph: ChannelGraph, alive: Alive) -> None:
         name: replace(graph.shapes[name], shape=tuple(tensor.shape))
         for name, tensor in named_tensors(slim)
     }
-    shadow = hollow(slim)
     for training, label_pass in graph.passes.items():
-        replay = _Replay(shadow, graph, label_pass.records, alive)
+        replay = _Replay(slim, graph, label_pass.records, alive)
         try:
-            with mode(shadow, training):
-                replay.forward(shapes, graph.inputs)
+            replay.forward(shapes, graph.inputs, training=training)
         except Divergence:
             raise
         except TraceError as error:
@@ -118,7 +116,7 @@ class _Replay(Tracer):
 
     def diverge(self, what: str) -> None:
         record = self._record if self._running else None
-        raise Divergence(f"with fewer channels, {self.place} {what}", record, self.path)
+        raise Divergence(f"with fewer channels, {self.place} {what}", record, self.kind)
 
     def _slim(self, dims: Dims) -> Dims:
         return tuple(None if dim is None else dim[self._alive[dim]] for dim in dims)

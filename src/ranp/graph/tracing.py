@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._subclasses import fake_tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from ranp.errors import RanpError, TraceError
 from ranp.graph.inputs import Inputs, TensorShape
-from ranp.graph.operation import RULES, Operation
-from ranp.graph.surgery import swapped
+from ranp.graph.operation import RULES, Operation, tensors_in
+from ranp.graph.surgery import hollow, mode, swapped
 
 # Where an operation stands: the class of the module that called it, its number among the
 # operations of that call, its name. The same line of code has the same site in every instance.
@@ -38,16 +38,17 @@ class _Frame:
 class Tracer(TorchDispatchMode):
     """Follows a forward: which module is running, which operations it calls.
 
-    The model is changed by what its forward stores in its modules, so it should be a copy.
+    A copy of the model's structure is run, so that whatever a forward stores in its modules stays
+    there.
 
     Subclasses see modules begin and end, and every operation before and after it runs.
     """
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.model = model
+        self.model = hollow(model)
         # A module reached under several names is called by its first one.
-        self._paths = {id(module): name for name, module in model.named_modules()}
+        self._paths = {id(module): name for name, module in self.model.named_modules()}
         # A module that raises never ends, and so stays on top.
         self._frames = [_Frame("", type(model).__qualname__)]
 
@@ -72,19 +73,25 @@ class Tracer(TorchDispatchMode):
         return self._frames[-1].path
 
     @property
+    def kind(self) -> str:
+        """Its class."""
+        return self._frames[-1].kind
+
+    @property
     def place(self) -> str:
         """The module that is running, for people to read."""
         return f"'{self.path}'" if self.path else "the network's own forward"
 
-    def forward(self, tensors: Mapping[str, TensorShape], inputs: Inputs) -> Any:
+    def forward(self, tensors: Mapping[str, TensorShape], inputs: Inputs, *, training: bool) -> Any:
         """Calls the model; a forward that raises comes out as `TraceError`.
 
         Args:
             tensors: The shapes of its parameters and buffers by name.
             inputs: What to call it with.
+            training: Whether in train mode.
         """
         try:
-            with _fake_tensors(), self._module_hooks():
+            with _fake_tensors(), self._module_hooks(), mode(self.model, training):
                 weights = {name: shape.materialize() for name, shape in tensors.items()}
                 self.tensors_made(weights)
                 args, kwargs = inputs.materialize()
@@ -92,12 +99,13 @@ class Tracer(TorchDispatchMode):
                     return self.model(*args, **kwargs)
         except RanpError:
             raise
-        except _VALUE_DEPENDENT as error:
-            raise TraceError(
-                f"{self.place} asks for the values of a tensor ({error.func}), and a network is "
-                "traced without any: take the decision outside of the forward, or from shapes"
-            ) from error
         except Exception as error:
+            if isinstance(error, _VALUE_DEPENDENT) or ".numpy()" in str(error):
+                raise TraceError(
+                    f"{self.place} asks for the values of a tensor ({describe(error)}), and a "
+                    "network is traced without any: take decisions outside of the forward, or by "
+                    "shapes"
+                ) from error
             raise TraceError(
                 f"the forward fails in {self.place}: {describe(error)}; check the example input"
             ) from error
@@ -141,10 +149,19 @@ class Tracer(TorchDispatchMode):
         frame = self._frames[-1]
         frame.operations += 1
         self.operation_begins((frame.kind, frame.operations, name))
-        out = func(*args, **kwargs)
+        out = self._call(func, args, kwargs)
         operation = Operation.bind(func, args, kwargs, out)
         self.operation_ends(operation)
         return out
+
+    def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        tensors = list(tensors_in((args, kwargs)))
+        if tensors and not any(isinstance(t, fake_tensor.FakeTensor) for t in tensors):
+            # Tensors that a model keeps as plain attributes are real: what depends on them alone
+            # is computed, so that a forward can take decisions by them.
+            with _disable_current_modes():
+                return func(*args, **kwargs)
+        return func(*args, **kwargs)
 
 
 _VALUE_DEPENDENT = (

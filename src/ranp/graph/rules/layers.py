@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 from torch import Tensor
 
 from ranp.graph.labels import Dim, Dims, LabelArray, concrete, unite_rows
 from ranp.graph.operation import Operation, rule
 from ranp.graph.propagation import Propagator
-from ranp.graph.rules.elementwise import broadcast, unite_dims
+from ranp.graph.rules.elementwise import unite_dims
 
 _INPUT = "it meets the network's input or another fixed tensor"
 _SINGLE = "it is a single channel"
+_FIXED = "it is multiplied with a tensor of fixed size"
 
 
 def _sized(dim: Dim, size: int) -> int | LabelArray:
@@ -79,42 +82,93 @@ def linear(p: Propagator, op: Operation) -> Dims:
     return (*p.dims(x)[:-1], out)
 
 
-@rule("mm", "bmm", "addmm", "addmm_", "baddbmm", "baddbmm_", "mv", "addmv", "dot", "vdot")
+@rule("matmul", "mm", "bmm", "mv", "dot", "vdot")
+@rule("addmm", "addmm_", "baddbmm", "baddbmm_", "addbmm", "addmv", "addr")
 def matrix_product(p: Propagator, op: Operation) -> Dims:
-    """Unites what is summed over; leading dimensions belong together."""
-    tensors = [v for k, v in op.arguments.items() if isinstance(v, Tensor) and k != "out"]
-    left, right = tensors[-2:]
-    dims_left, dims_right = p.dims(left), p.dims(right)
-    inner = dims_right[0] if right.dim() == 1 else dims_right[-2]
-    reason = "it is multiplied with a tensor of fixed size"
-    unite_dims(p, [dims_left[-1], inner], reason)
-    outer: Dims = ()
-    if left.dim() == 3:
-        outer = (unite_dims(p, [dims_left[0], dims_right[0]], reason),)
-    rows = dims_left[-2:-1] if left.dim() > 1 else ()
-    columns = dims_right[-1:] if right.dim() > 1 else ()
-    _note_weight(p, left, right)
-    p.add_contraction(*p.extent(left), *(p.extent(right)[-1:] if right.dim() > 1 else ()))
-    dims = (*outer, *rows, *columns)
+    """Unites what is summed over; leading dimensions broadcast."""
+    left, right = op.inputs[-2:]
+    rows = "r" if left.dim() > 1 else ""
+    columns = "c" if right.dim() > 1 else ""
+    leading = "".join(chr(ord("A") + i) for i in range(max(left.dim(), right.dim()) - 2))
+    terms = [
+        leading[len(leading) - max(left.dim() - 2, 0) :] + rows + "k",
+        leading[len(leading) - max(right.dim() - 2, 0) :] + "k" + columns,
+    ]
+    dims = _sum_of_products(p, [left, right], terms, leading + rows + columns)
     if "add" in op.name:
         added: Tensor = op["self"]
-        for i, dim in enumerate(broadcast(p, [added], added.shape)):
-            at = i + len(dims) - added.dim()
-            if added.shape[i] > 1:
-                unite_dims(p, [dims[at], dim], reason)
+        for i, dim in enumerate(p.dims(added), start=len(dims) - added.dim()):
+            if added.shape[i - len(dims)] > 1:
+                unite_dims(p, [dims[i], dim], _FIXED)
     return dims
 
 
-def _note_weight(p: Propagator, left: Tensor, right: Tensor) -> None:
-    """A product with a weight, from either side, is a linear layer."""
-    if p.is_weight(right) and not p.is_weight(left) and right.dim() > 1:
-        weight, (inp, out) = right, p.dims(right)[-2:]
-    elif p.is_weight(left) and not p.is_weight(right) and left.dim() > 1:
-        weight, (out, inp) = left, p.dims(left)[-2:]
-    else:
+@rule("einsum")
+def einsum(p: Propagator, op: Operation) -> Dims:
+    """Dimensions of the same letter belong together."""
+    tensors: list[Tensor] = op["tensors"]
+    inputs, _, output = op["equation"].replace(" ", "").partition("->")
+    terms = inputs.split(",")
+    if "->" not in op["equation"]:
+        letters = sorted(set(inputs) - {",", "."})
+        output = ("..." if "." in inputs else "") + "".join(
+            letter for letter in letters if inputs.count(letter) == 1
+        )
+    spare = [t.dim() - len(term.replace("...", "")) for t, term in zip(tensors, terms, strict=True)]
+    dots = "".join(chr(0x100 + i) for i in range(max(spare)))
+    terms = [
+        term.replace("...", dots[len(dots) - count :])
+        for term, count in zip(terms, spare, strict=True)
+    ]
+    return _sum_of_products(p, tensors, terms, output.replace("...", dots))
+
+
+def _sum_of_products(
+    p: Propagator, tensors: Sequence[Tensor], terms: Sequence[str], output: str
+) -> Dims:
+    """Einstein's summation: one letter per dimension of each tensor and of the output."""
+    places = [
+        (letter, tensor, i)
+        for tensor, term in zip(tensors, terms, strict=True)
+        for i, letter in enumerate(term)
+    ]
+    sizes = {
+        letter: max(t.shape[i] for n, t, i in places if n == letter) for letter, _, _ in places
+    }
+    dims = {
+        letter: unite_dims(
+            p,
+            [p.dims(t)[i] for n, t, i in places if n == letter and t.shape[i] == size],
+            _FIXED,
+        )
+        for letter, size in sizes.items()
+    }
+    _note_weight(p, tensors, terms, output, dims)
+    p.add_contraction(*(_sized(dims[letter], sizes[letter]) for letter in sizes))
+    return tuple(dims[letter] for letter in output)
+
+
+def _note_weight(
+    p: Propagator,
+    tensors: Sequence[Tensor],
+    terms: Sequence[str],
+    output: str,
+    dims: Mapping[str, Dim],
+) -> None:
+    """The product of an activation with a weight is a linear layer.
+
+    Its inputs are what the two share and sum over, its neurons what the weight alone puts out.
+    """
+    weights = [i for i, tensor in enumerate(tensors) if p.is_weight(tensor)]
+    if len(tensors) != 2 or len(weights) != 1:
         return
-    if out is not None and inp is not None:
-        p.add_layer(weight, out, inp, 1)
+    (weight,) = weights
+    mine, other = terms[weight], terms[1 - weight]
+    summed = [dims[letter] for letter in mine if letter in other and letter not in output]
+    neurons = [dims[letter] for letter in mine if letter not in other and letter in output]
+    for out in neurons:
+        if out is not None and summed and summed[0] is not None:
+            p.add_layer(tensors[weight], out, summed[0], 1)
 
 
 @rule("scaled_dot_product_attention")

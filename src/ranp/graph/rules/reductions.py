@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ranp.graph.labels import Dims
+from ranp.graph.labels import Dims, unlabelled
 from ranp.graph.operation import Operation, rule
 from ranp.graph.propagation import Propagator
 from ranp.graph.rules.elementwise import broadcast
@@ -25,10 +25,21 @@ def reduce(p: Propagator, op: Operation) -> Dims:
     reduced = {i % len(dims) for i in ([reduced] if isinstance(reduced, int) else reduced)}
     for i in reduced:
         if op.name not in _BLIND_TO_ZERO:
-            p.pin(dims[i], f"{op.name[6:]} is taken over it")
+            p.pin(dims[i], f"{op.short_name} is taken over it")
     if op.output.dim() == len(dims):
         return tuple(None if i in reduced else dim for i, dim in enumerate(dims))
     return tuple(dim for i, dim in enumerate(dims) if i not in reduced)
+
+
+@rule("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "soft_margin_loss")
+@rule("binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy_loss")
+@rule("nll_loss", "nll_loss_nd", "nll_loss2d", "cosine_embedding_loss")
+def loss(p: Propagator, op: Operation) -> Dims:
+    """A loss that a network computes by itself is taken over all that it compares."""
+    for tensor in op.inputs:
+        for dim in p.dims(tensor):
+            p.pin(dim, f"{op.short_name} is taken over it")
+    return unlabelled(op.output.shape)
 
 
 @rule("softmax", "log_softmax", "_softmax", "_log_softmax", "cumsum", "cumprod", "logcumsumexp")
@@ -39,5 +50,5 @@ def mix(p: Propagator, op: Operation) -> Dims:
     if not dims:
         return dims
     i = op["dim"] % len(dims)
-    p.pin(dims[i], f"{op.name[6:].strip('_')} is taken over it")
+    p.pin(dims[i], f"{op.short_name} is taken over it")
     return (*dims[:i], None, *dims[i + 1 :])[: op.output.dim()]
