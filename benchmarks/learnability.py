@@ -25,6 +25,17 @@ from ranp.data.synthetic import synthetic_hippocampi, synthetic_parts, synthetic
 from ranp.data.voxels import EMPTY
 
 
+class Kept:
+    """A reader that keeps what it read: the synthetic cases are drawn once, not every epoch."""
+
+    def __init__(self, cases: Cases) -> None:
+        self.ids = cases.ids
+        self._samples = [cases.reader.read(i, np.random.default_rng(0)) for i in range(len(cases))]
+
+    def read(self, index: int, rng: np.random.Generator):
+        return self._samples[index]
+
+
 def block(inputs: int, outputs: int) -> nn.Sequential:
     return nn.Sequential(
         nn.Conv3d(inputs, outputs, 3, padding=1), nn.BatchNorm3d(outputs), nn.ReLU(inplace=True)
@@ -102,7 +113,8 @@ def dice(predicted, truth) -> float:
 
 @torch.no_grad()
 def shapes(size: int = 32) -> None:
-    training, test = synthetic_parts(size, 480, seed=1), synthetic_parts(size, 96, seed=2)
+    training = Cases(Kept(synthetic_parts(size, 320, seed=1)))
+    test = synthetic_parts(size, 64, seed=2)
     # The shortcut knows the category and how often each part was where: no look at the shape.
     prior = np.zeros((PARTS, size, size, size), np.float32)
     for sample in training:
@@ -147,7 +159,7 @@ def best_threshold_dice(x: list[np.ndarray], y: list[np.ndarray]) -> tuple[int, 
 
 
 def volumes(name: str, training: Cases, test: Cases, inputs: int, classes: int, split) -> None:
-    unet = train(SmallUNet(inputs, classes), training, epochs=12, batch=4)
+    unet = train(SmallUNet(inputs, classes), training, epochs=8, batch=4)
     pixelwise = nn.Sequential(
         nn.Conv3d(inputs, 32, 1),
         nn.ReLU(),
@@ -155,7 +167,7 @@ def volumes(name: str, training: Cases, test: Cases, inputs: int, classes: int, 
         nn.ReLU(),
         nn.Conv3d(32, classes, 1),
     )
-    pixelwise = train(pixelwise, training, epochs=12, batch=4)
+    pixelwise = train(pixelwise, training, epochs=8, batch=4)
     fitted = [(s["x"].numpy(), split(s["y"].numpy())) for s in map(training.__getitem__, range(16))]
     for region in fitted[0][1]:
         m, t, d = best_threshold_dice([x for x, _ in fitted], [y[region] for _, y in fitted])
@@ -173,12 +185,14 @@ def volumes(name: str, training: Cases, test: Cases, inputs: int, classes: int, 
 
 
 def tumours() -> None:
-    training, test = synthetic_tumours(32, 120, seed=1), synthetic_tumours(32, 32, seed=2)
+    training = Cases(Kept(synthetic_tumours(32, 120, seed=1)))
+    test = synthetic_tumours(32, 32, seed=2)
     volumes("brats", training, test, 4, 5, regions)
 
 
 def hippocampi() -> None:
-    training, test = synthetic_hippocampi(32, 160, seed=1), synthetic_hippocampi(32, 40, seed=2)
+    training = Cases(Kept(synthetic_hippocampi(32, 160, seed=1)))
+    test = synthetic_hippocampi(32, 40, seed=2)
     names = {"anterior": 1, "posterior": 2}
     volumes(
         "hippocampus", training, test, 1, 3, lambda y: {n: y == label for n, label in names.items()}

@@ -185,6 +185,14 @@ def test_orphans_are_noted_and_foreign_files_are_problems(v0):
     assert not any(i.startswith("03001627") for i in open_reader(v0, "train").ids)
 
 
+@pytest.mark.parametrize("layout", ["v0", "challenge", "normal"])
+def test_folders_of_unknown_categories_are_problems(layout, request):
+    directory = request.getfixturevalue(layout)
+    stranger = directory / ("train_data" if layout == "challenge" else "") / "99999999"
+    stranger.mkdir()
+    assert [problem.path for problem in inventory(directory).problems] == [str(stranger)]
+
+
 def test_wrong_use(v0, tmp_path):
     with pytest.raises(UsageError, match="no split 'val'"):
         open_reader(v0, "val")

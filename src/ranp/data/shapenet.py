@@ -13,8 +13,9 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +161,7 @@ class ShapeNetReader:
             with path.open("rb") as kept, np.load(kept, allow_pickle=False) as stored:
                 if np.array_equal(stored["stamp"], stamp):
                     return Voxels(self.size, stored["positions"], stored["labels"])
-        except Exception:
+        except Exception:  # absent, torn or foreign: a cache is never more than a shortcut
             pass
         voxels = voxelize(*read_points(shape), self.size)
         with atomic_write(path) as file:
@@ -210,17 +211,32 @@ def inventory(directory: Path) -> Inventory:
             for synset in BY_SYNSET
         ]
         found = [_pair_up(d, lab, ("test",) if n == "test" else ()) for d, lab, n in pairs]
-        return _joined(found, {})
+        return _joined([*found, *(_strangers(directory / f"{n}_data") for n in _CHALLENGE)], {})
     lists = _split_lists(directory)
+    strangers = _strangers(directory)
     synsets = [synset for synset in BY_SYNSET if (directory / synset).is_dir()]
     if any((directory / synset / "points").is_dir() for synset in synsets):
         folders = [(directory / s / "points", directory / s / "points_label") for s in synsets]
-        return _joined([_pair_up(points, labels, ()) for points, labels in folders], lists)
+        pairs_found = [_pair_up(points, labels, ()) for points, labels in folders]
+        return _joined([*pairs_found, strangers], lists)
     if synsets:
-        return _joined([_tables(directory / synset) for synset in synsets], lists)
+        return _joined([*(_tables(directory / synset) for synset in synsets), strangers], lists)
     raise UsageError(
         f"'{directory}' holds no ShapeNet part data; expected train_data/<synset>/*.pts, "
         "<synset>/points/*.pts or <synset>/*.txt"
+    )
+
+
+def _strangers(folder: Path) -> Inventory:
+    """Problems for folders that are named like a synset but are none of the 16 categories."""
+    entries = sorted(folder.iterdir()) if folder.is_dir() else []
+    return Inventory(
+        [],
+        [
+            Problem(str(path), "a folder of no known category")
+            for path in entries
+            if path.is_dir() and re.fullmatch(r"\d{8}", path.name) and path.name not in BY_SYNSET
+        ],
     )
 
 
@@ -289,9 +305,7 @@ def _joined(found: Iterable[Inventory], lists: Mapping[str, tuple[str, ...]]) ->
         if twice:
             notes.append(f"{some(twice)} listed in more than one split; read in each of them")
         notes += [f"{s.id}: in no split list; skipped" for s in shapes if s.id not in lists]
-        shapes = [
-            ShapeFiles(s.id, s.points, s.labels, lists[s.id]) for s in shapes if s.id in lists
-        ]
+        shapes = [replace(s, splits=lists[s.id]) for s in shapes if s.id in lists]
     return Inventory(shapes, problems, notes)
 
 
