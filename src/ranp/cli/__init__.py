@@ -9,7 +9,21 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from ranp._version import __version__
-from ranp.cli import data, demo, inspect, methods, plan, profile, prune, score, search
+from ranp.cli import (
+    data,
+    demo,
+    evaluate,
+    inspect,
+    methods,
+    plan,
+    predict,
+    profile,
+    prune,
+    runs,
+    score,
+    search,
+    train,
+)
 from ranp.errors import RanpError
 
 app = typer.Typer(
@@ -19,7 +33,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (profile, prune, score, plan, search, inspect, methods, demo):
+for module in (
+    *(demo, profile, prune, score, plan, search, inspect, methods),
+    *(train, evaluate, predict, runs),
+):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 app.add_typer(data.app, name="data")
 
