@@ -30,6 +30,8 @@ def command(
     quiet: QuietOption = False,
 ) -> None:
     """Evaluate a run's network."""
+    from rich.console import Group
+
     from ranp.report.terminal import table
     from ranp.training.inference import evaluate_run
 
@@ -43,10 +45,10 @@ def command(
     if as_json:
         show_json(result)
         return
-    rows = table(f"{run}, {result['cases']} cases of {split}, {weights} weights")
+    rows = table()
     rows.add_column("metric")
     rows.add_column("value", justify="right")
     for name, value in result["metrics"].items():
         rows.add_row(name, f"{value:.4f}")
-    show(rows)
+    show(Group(f"{run}, {result['cases']} cases of {split}, {weights} weights", "", rows))
     say(quiet, f"Next: ranp predict {run} INPUT OUT")

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+from ranp.files import load_tensors
+from ranp.training.listeners import Listener, Step
+from ranp.training.run import Job, train
+from ranp.training.signals import Interrupted
+from tests.training.networks import Dropped
+
+
+class Recorder(Listener):
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+
+    def stepped(self, step: Step) -> None:
+        self.steps.append(step)
+
+
+class Crash(Exception):
+    pass
+
+
+class CrashAt(Recorder):
+    """Fails after some steps, before that step is saved: as a kill would."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.left = steps
+
+    def stepped(self, step: Step) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Crash
+        super().stepped(step)
+
+
+class SignalAt(Recorder):
+    def __init__(self, number: int, *steps: int) -> None:
+        super().__init__()
+        self.number, self.at = number, steps
+
+    def stepped(self, step: Step) -> None:
+        super().stepped(step)
+        if len(self.steps) in self.at:
+            os.kill(os.getpid(), self.number)
+
+
+def weights(directory: Path) -> dict[str, torch.Tensor]:
+    tensors, _ = load_tensors(directory / "last.safetensors", "checkpoint")
+    return tensors
+
+
+def assert_same_weights(one: Path, other: Path) -> None:
+    left, right = weights(one), weights(other)
+    assert left.keys() == right.keys()
+    for name in left:
+        assert torch.equal(left[name], right[name]), name
+
+
+def lines(directory: Path) -> list[dict[str, object]]:
+    text = (directory / "metrics.jsonl").read_text()
+    timed = ("seconds", "samples_per_second")
+    return [
+        {key: value for key, value in json.loads(line).items() if key not in timed}
+        for line in text.splitlines()
+    ]
+
+
+@pytest.mark.parametrize("network", ["batch norm", "dropout"])
+def test_ten_crashes_at_random_moments_change_nothing(tmp_path, crops, tiny, network):
+    factory = Dropped if network == "dropout" else None
+    config = tiny(epochs=4, network__options={} if factory else tiny().network.options)
+    whole = Recorder()
+    train(Job(config, tmp_path / "whole", crops, factory=factory), listener=whole)
+
+    random_numbers = random.Random(0)
+    job = Job(config, tmp_path / "broken", crops, factory=factory)
+    for _ in range(10):
+        with pytest.raises(Crash):
+            train(job, resume=True, listener=CrashAt(random_numbers.randint(0, 2)))
+    rest = Recorder()
+    record = train(job, resume=True, listener=rest)
+
+    assert_same_weights(tmp_path / "whole", tmp_path / "broken")
+    assert lines(tmp_path / "whole") == lines(tmp_path / "broken")
+    assert rest.steps[-1].loss == whole.steps[-1].loss
+    assert record["epochs"] == 4
+
+
+def test_no_sample_is_repeated_or_skipped(tmp_path, crops, tiny):
+    config = tiny(epochs=2, accumulate=3)  # 4 batches: a step of 3 and a step of 1
+    whole = Recorder()
+    train(Job(config, tmp_path / "whole", crops), listener=whole)
+    job, seen = Job(config, tmp_path / "broken", crops), []
+    for _ in range(2):
+        listener = SignalAt(signal.SIGTERM, 1)
+        with pytest.raises(Interrupted):
+            train(job, resume=True, listener=listener)
+        # The signal is noted in the first step's report, and obeyed after the second.
+        seen += listener.steps
+    last = Recorder()
+    train(job, resume=True, listener=last)
+    seen += last.steps
+    plain = [(s.epoch, s.batch, s.loss, s.ids) for s in whole.steps]
+    assert [(s.epoch, s.batch, s.loss, s.ids) for s in seen] == plain
+    ids = [case for step in whole.steps if step.epoch == 1 for case in step.ids]
+    assert len(ids) == len(set(ids)) == 8
+    assert_same_weights(tmp_path / "whole", tmp_path / "broken")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_after_a_checkpoint(tmp_path, crops, tiny, number, code):
+    config = tiny(checkpoint_minutes=1000)
+    job, listener = Job(config, tmp_path / "run", crops), SignalAt(number, 2)
+    with pytest.raises(Interrupted, match=r"epoch 1 after batch 3; .*--resume auto") as stopped:
+        train(job, listener=listener)
+    assert stopped.value.exit_code == code
+    assert signal.getsignal(number) is not None
+    train(Job(config, tmp_path / "whole", crops))
+    train(job, resume=True)
+    assert_same_weights(tmp_path / "whole", tmp_path / "run")
+
+
+def test_a_second_interrupt_ends_at_once(tmp_path, crops, tiny):
+    class Twice(Recorder):
+        def stepped(self, step: Step) -> None:
+            super().stepped(step)
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGINT)
+
+    listener = Twice()
+    with pytest.raises(KeyboardInterrupt):
+        train(Job(tiny(), tmp_path / "run", crops), listener=listener)
+    assert len(listener.steps) == 1
+
+
+def test_a_signal_in_validation_does_not_repeat_the_epoch(tmp_path, crops, tiny, monkeypatch):
+    from ranp.training.tasks import Hippocampus
+
+    measure, calls = Hippocampus.measure, []
+
+    def stop_in_measure(self, output, batch):
+        calls.append(1)
+        if len(calls) == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return measure(self, output, batch)
+
+    config = tiny(batch=1, checkpoint_minutes=1000)  # two validation batches
+    train(Job(config, tmp_path / "whole", crops))
+    monkeypatch.setattr(Hippocampus, "measure", stop_in_measure)
+    job = Job(config, tmp_path / "run", crops)
+    with pytest.raises(Interrupted, match="epoch 1 after batch 8"):
+        train(job)
+    listener = Recorder()
+    train(job, resume=True, listener=listener)
+    assert {step.epoch for step in listener.steps} == {2}
+    assert_same_weights(tmp_path / "whole", tmp_path / "run")
+
+
+def test_two_workers_change_nothing(tmp_path, crops, tiny):
+    train(Job(tiny(), tmp_path / "none", crops))
+    train(Job(tiny(data__workers=2), tmp_path / "two", crops))
+    assert_same_weights(tmp_path / "none", tmp_path / "two")
+
+
+def test_a_complete_run_is_not_run_again(tmp_path, crops, tiny):
+    job = Job(tiny(epochs=1), tmp_path / "run", crops)
+    record = train(job)
+    listener = Recorder()
+    assert train(job, resume=True, listener=listener) == record
+    assert listener.steps == []
