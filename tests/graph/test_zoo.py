@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -17,16 +19,24 @@ from tests.zoo.topologies import TOPOLOGIES
 each_topology = pytest.mark.parametrize("case", TOPOLOGIES, ids=lambda case: case.name)
 
 
+@functools.cache
+def graph_of(case: Case) -> ChannelGraph:
+    return build_graph(case.make(), case.inputs())
+
+
 def prepare(case: Case) -> tuple[nn.Module, ChannelGraph]:
-    model = randomize_(case.make())
-    with unchanged(model):
-        graph = build_graph(model, case.inputs())
-    return model, graph
+    return randomize_(case.make()), graph_of(case)
+
+
+def test_there_are_enough() -> None:
+    assert len(TOPOLOGIES) >= 40
 
 
 @each_topology
 def test_what_can_be_removed(case: Case) -> None:
-    _, graph = prepare(case)
+    model = case.make()
+    with unchanged(model):
+        graph = build_graph(model, case.inputs())
     removable = {n: int(graph.removable[layer.neurons].sum()) for n, layer in graph.layers.items()}
     assert (sum(removable.values()), int(graph.removable.sum())) == (case.neurons, case.classes), (
         removable,
