@@ -1,29 +1,151 @@
-"""Every Python block of the documentation runs: the blocks of a page one after the other."""
+"""The documentation never lies: its code runs, prints what it says, and its links lead somewhere.
+
+The blocks of a page run one after the other, in one empty directory:
+
+- `python` blocks are executed; one that begins with a comment like `# networks.py` becomes that
+  file instead;
+- an `output` block holds what the Python block before it prints;
+- in `console` blocks, `$ ranp ...` and `$ torchrun ...` are run, and what follows is their output.
+
+Outputs are compared word by word, so space does not matter, and `...` stands for anything.
+"""
 
 from __future__ import annotations
 
+import io
+import os
 import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+import torch
+
+import ranp
+import ranp.cli
+from ranp.data.registry import synthesise
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *ROOT.glob("src/**/*.md")]
-WITH_CODE = [page for page in PAGES if "```python" in page.read_text()]
+BLOCK = re.compile(r"^```(python|output|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+WITH_CODE = [page for page in PAGES if BLOCK.search(page.read_text())]
+# What a page's reader has already.
+PREPARED: dict[str, Callable[[], None]] = {
+    "docs/data.md": lambda: synthesise("brats", "BraTS2018", cases=5, size=24, seed=0),
+}
 
 
-@pytest.mark.parametrize("page", WITH_CODE, ids=lambda p: str(p.relative_to(ROOT)))
-def test_code_blocks_run(page, tmp_path, monkeypatch):
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.fixture
+def empty_directory(tmp_path, monkeypatch):
+    """A directory to work in, whose modules are forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    known = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - known:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
+def test_code_blocks_run(page, empty_directory):
+    PREPARED.get(name_of(page), lambda: None)()
+    torch.manual_seed(0)
     namespace: dict[str, object] = {"__name__": "__main__"}
-    for block in re.finditer(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
-        line = page.read_text()[: block.start()].count("\n") + 1
-        # Empty lines in front make line numbers of errors those of the page.
-        exec(compile("\n" * line + block[1], str(page), "exec"), namespace)
+    text, printed = page.read_text(), ""
+    for block in BLOCK.finditer(text):
+        kind, content = block.groups()
+        line = text[: block.start()].count("\n") + 1
+        if kind == "output":
+            assert_same(printed, content, f"{name_of(page)}:{line}")
+        elif kind == "console":
+            run_console(content, f"{name_of(page)}:{line}")
+        elif named := re.match(r"# (\w+\.py)\n", content):
+            Path(named[1]).write_text(content)
+        else:
+            # Empty lines in front make line numbers of errors those of the page.
+            code = compile("\n" * line + content, str(page), "exec")
+            with redirect_stdout(io.StringIO()) as stdout:
+                exec(code, namespace)
+            printed = stdout.getvalue()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def run_console(content: str, where: str) -> None:
+    """Runs the commands of a console block; those that fail must show how."""
+    for match in re.finditer(r"^\$ (.*(?:\\\n.*)*)\n((?:[^$].*\n|\n)*)", content, re.MULTILINE):
+        command, expected = match[1].replace("\\\n", " "), match[2]
+        program, *arguments = shlex.split(command, comments=True)
+        if program == "ranp":
+            code, printed = run_ranp(arguments)
+        elif program == "torchrun":
+            torchrun = [sys.executable, "-m", "torch.distributed.run", *arguments]
+            done = subprocess.run(torchrun, capture_output=True, text=True, timeout=120)
+            code, printed = done.returncode, done.stdout
+        else:
+            raise AssertionError(f"{where}: nobody runs '{program}'")
+        assert code == 0 or expected.strip(), f"{where}: {command} fails: {printed}"
+        if expected.strip():
+            assert_same(printed, expected, f"{where}: {command}")
+
+
+def run_ranp(arguments: list[str]) -> tuple[int, str]:
+    """Exit code and results of a command; its messages instead where it fails."""
+    argv, sys.argv = sys.argv, ["ranp", *arguments]
+    try:
+        with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+            ranp.cli.main()
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+        return code, err.getvalue() if code else out.getvalue()
+    finally:
+        sys.argv = argv
+    raise AssertionError("the command line always ends with an exit code")
+
+
+def assert_same(printed: str, expected: str, where: str) -> None:
+    words = (".*?" if word == "..." else re.escape(word) for word in expected.split())
+    pattern = r"\s*".join(words)
+    assert re.fullmatch(pattern, printed.strip(), re.DOTALL), f"{where} prints\n{printed}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_to_files_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+def test_reference_names_the_whole_public_interface():
+    reference = (ROOT / "docs/reference/api.md").read_text()
+    missing = [n for n in ranp.__all__ if n != "__version__" and f"ranp.{n}" not in reference]
+    assert not missing
+
+
+def test_site_builds_without_warnings_and_needs_no_network(tmp_path):
+    pytest.importorskip("sphinx")
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-E", "docs", tmp_path],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    loaded = re.compile(r"<(?:script|img|link|iframe)\b[^>]*(?:src|href)=[\"'](?:https?:)?//[^>]*>")
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > 20
+    for page in pages:
+        assert not loaded.findall(page.read_text()), page
+    commands = (tmp_path / "reference/cli.html").read_text()
+    for command in ranp.cli.app.registered_commands:
+        assert f"ranp {command.name}" in commands
