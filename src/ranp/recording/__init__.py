@@ -1,0 +1,9 @@
+"""What a pruning leaves behind for its report: plain values, complete and compact.
+
+A record holds everything that the report shows and the page's slider needs, so that reports are
+made from files alone, later, elsewhere, without the network and without torch.
+"""
+
+from ranp.recording.record import make_record, write_record
+
+__all__ = ["make_record", "write_record"]

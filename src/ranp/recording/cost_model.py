@@ -1,0 +1,134 @@
+"""The cost of a network as a function of channel counts, in plain values.
+
+`ranp.resources.count` walks the channel graph for one choice of channels. Here the same rules are
+written down once as products of counts, for a page that has neither graph nor torch to evaluate
+at any choice: exactly, since all are whole numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from ranp.graph import ChannelGraph, ModuleCall
+from ranp.recording.packing import constant_runs
+from ranp.resources import Costs
+from ranp.resources.counting import (
+    _ADAPTIVE_AVERAGE_POOLS,
+    _AVERAGE_POOLS,
+    _NORMS,
+    _volume,
+)
+
+_Extent = tuple[int | NDArray[np.int64], ...]
+
+
+class _Dimensions:
+    """Collects the class arrays that sizes depend on, each once."""
+
+    def __init__(self, classes: int) -> None:
+        self._classes = classes
+        self._numbers: dict[bytes, int] = {}
+        self._multiplicities: list[NDArray[np.int64]] = []
+
+    def number(self, slots: NDArray[np.int64]) -> int:
+        key = np.ascontiguousarray(slots).tobytes()
+        if key not in self._numbers:
+            self._numbers[key] = len(self._multiplicities)
+            self._multiplicities.append(np.bincount(slots, minlength=self._classes))
+        return self._numbers[key]
+
+    def size(self, extent: _Extent) -> dict[str, Any]:
+        """An extent as a constant times counts."""
+        constant = math.prod(size for size in extent if isinstance(size, int))
+        return {"size": constant, "dims": [self.number(s) for s in extent if not isinstance(s, int)]}
+
+    def atoms(self) -> tuple[NDArray[np.int64], list[list[list[int]]]]:
+        """Sorts classes into atoms that every dimension holds equally often.
+
+        Returns:
+            The atom of every class, and for each dimension pairs [atom, how often it holds it].
+        """
+        atom = np.zeros(self._classes, np.int64)
+        for multiplicity in self._multiplicities:
+            pairs = atom * (int(multiplicity.max()) + 1) + multiplicity
+            atom = np.unique(pairs, return_inverse=True)[1].ravel()
+        first = np.unique(atom, return_index=True)[1]
+        dims = [
+            [[a, int(multiplicity[c])] for a, c in enumerate(first.tolist()) if multiplicity[c]]
+            for multiplicity in self._multiplicities
+        ]
+        return atom, dims
+
+
+def cost_model(model: nn.Module, graph: ChannelGraph, costs: Costs) -> dict[str, Any]:
+    """The paper's counting rules for a network, as products of channel counts.
+
+    Args:
+        model: The full network.
+        graph: Its channel graph.
+        costs: What it costs in full: the model's rows are its layers, in their order.
+
+    Returns:
+        `atoms`, runs of equally counted channel classes; `dims`, which atoms a dimension counts;
+        `calls`, output elements and operations of each call of a row; `tensors`, parameters;
+        `neurons`, the dimension of each convolution or linear layer.
+    """
+    row = {layer.name: i for i, layer in enumerate(costs.layers)}
+    modules = dict(model.named_modules())
+    dims = _Dimensions(graph.classes)
+    calls = [
+        {"row": row[call.name], **dims.size(call.output), **_operations(modules, call, graph, dims)}
+        for call in graph.calls
+    ]
+    tensors = []
+    for name, parameter in model.named_parameters():
+        module, parametrized, _ = name.partition(".parametrizations.")
+        owner = module if parametrized else name.rpartition(".")[0]
+        pairs = zip(parameter.shape, graph.tensors[name], strict=True)
+        extent = tuple(int(size) if classes is None else classes for size, classes in pairs)
+        tensors.append({"row": row[owner], **dims.size(extent)})
+    neurons = [dims.number(layer.neurons) for layer in graph.layers.values()]
+    atom, held = dims.atoms()
+    return {
+        "atoms": constant_runs(atom),
+        "dims": held,
+        "calls": calls,
+        "tensors": tensors,
+        "neurons": neurons,
+    }
+
+
+def _operations(
+    modules: Mapping[str, nn.Module], call: ModuleCall, graph: ChannelGraph, dims: _Dimensions
+) -> dict[str, Any]:
+    """How the operations of a call follow from its output elements and channel counts."""
+    module = modules[call.name]
+    if isinstance(module, nn.Linear):
+        inputs = dims.number(graph.layers[call.name].inputs)
+        return {"op": "linear", "inputs": inputs, "bias": int(module.bias is not None)}
+    if isinstance(module, nn.modules.conv._ConvNd):
+        layer = graph.layers[call.name]
+        return {
+            "op": "conv",
+            "inputs": dims.number(layer.inputs),
+            "groups": 0 if layer.follows else layer.groups,  # 0: as many as inputs
+            "kernel": math.prod(module.kernel_size),
+            "bias": int(module.bias is not None),
+        }
+    if isinstance(module, _NORMS):
+        return {"op": "each", "cost": 4}
+    if isinstance(module, _AVERAGE_POOLS):
+        return {"op": "each", "cost": _volume(module, module.kernel_size) + 1}
+    if isinstance(module, _ADAPTIVE_AVERAGE_POOLS):
+        return {"op": "adaptive", "input": dims.size(call.inputs)}
+    if isinstance(module, (nn.Softmax, nn.LogSoftmax, nn.Softmax2d)):
+        batch, channels = call.output[:2]
+        assert isinstance(batch, int)
+        return {"op": "softmax", "batch": batch, "channels": dims.size((channels,))}
+    return {"op": "each", "cost": 0}

@@ -1,0 +1,136 @@
+"""The record of a pruning: everything that its report shows."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ranp._version import __version__
+from ranp.files import sha256, write_sealed_json
+from ranp.pruning import Chooser
+from ranp.recording.cost_model import cost_model
+from ranp.recording.explorer import QUANTILES, explorer
+from ranp.recording.topology import topology
+from ranp.resources import Costs, count
+from ranp.slimming import Plan
+
+SCHEMA = 1
+KIND = "pruning"
+FILE_NAME = "pruning.json"
+
+
+def make_record(
+    chooser: Chooser,
+    plan: Plan,
+    *,
+    command: str | None = None,
+    data: str | None = None,
+    measured: Mapping[str, Mapping[str, float]] | None = None,
+    timelines: Mapping[str, Mapping[str, Any]] | None = None,
+    files: Mapping[str, Path] | None = None,
+) -> dict[str, Any]:
+    """Everything that a report shows of a pruning, as plain values.
+
+    Args:
+        chooser: What the plan was chosen by.
+        plan: What was chosen.
+        command: The command line that makes it again.
+        data: What the network was scored with, for people.
+        measured: By network ("full", "slim"), measured figures of a training step: `seconds` and
+            `peak_bytes`.
+        timelines: By network ("full", "slim"), the bytes alive after each operation of a training
+            step as `bytes`, and the place at which the backward pass begins as `backward`.
+        files: What else the run wrote; their hashes are noted.
+    """
+    graph, model = chooser.graph, chooser.model
+    alive = plan.alive(graph)
+    full, slim = count(model, graph), count(model, graph, alive)
+    return {
+        "schema": SCHEMA,
+        "kind": KIND,
+        "network": plan.network,
+        "method": plan.method,
+        "settings": dict(plan.settings),
+        "protect": list(plan.protect),
+        "inputs": dict(plan.inputs),
+        "fingerprint": plan.fingerprint,
+        "command": command,
+        "data": data,
+        "environment": environment(),
+        "files": {name: sha256(path.read_bytes()) for name, path in (files or {}).items()},
+        "totals": {"full": full.totals(), "slim": slim.totals()},
+        "rows": _rows(full, slim),
+        "not_counted": list(full.not_counted),
+        "layers": _layers(chooser, full, plan),
+        "topology": topology(graph),
+        "quantiles": list(QUANTILES),
+        "explorer": explorer(chooser),
+        "cost_model": cost_model(model, graph, full),
+        "measured": {name: dict(values) for name, values in (measured or {}).items()},
+        "timelines": {name: dict(line) for name, line in (timelines or {}).items()},
+    }
+
+
+def write_record(directory: str | Path, record: Mapping[str, Any]) -> Path:
+    """Writes a record into a run's directory, sealed."""
+    path = Path(directory) / FILE_NAME
+    write_sealed_json(path, record)
+    return path
+
+
+def environment() -> dict[str, str]:
+    """The software and the machine, as far as results may depend on them."""
+    return {
+        "ranp": __version__,
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "processors": str(os.cpu_count()),
+        "threads": str(torch.get_num_threads()),
+    }
+
+
+def _rows(full: Costs, slim: Costs) -> list[dict[str, Any]]:
+    """Every leaf module: what it costs before and after."""
+    columns = ("neurons", "flops", "parameters", "activations")
+    rows = []
+    for before, after in zip(full.layers, slim.layers, strict=True):
+        b, a = asdict(before), asdict(after)
+        pairs = {column: [b[column], a[column]] for column in columns}
+        rows.append({"name": before.name, "kind": before.kind, **pairs})
+    return rows
+
+
+def _layers(chooser: Chooser, full: Costs, plan: Plan) -> list[dict[str, Any]]:
+    """Convolutions and linear layers in order, each with the rows up to the next one."""
+    row = {cost.name: number for number, cost in enumerate(full.layers)}
+    pinned = ~chooser.graph.removable
+    called = dict.fromkeys(row[call.name] for call in chooser.graph.calls)
+    layers = [
+        {
+            "name": name,
+            "row": row[name],
+            "rows": [row[name]],
+            "neurons": len(layer),
+            "kept": len(plan.layers[name].kept),
+            "fixed": int(pinned[layer.neurons].sum()),
+            "depthwise": layer.follows,
+        }
+        for name, layer in chooser.graph.layers.items()
+    ]
+    owner = {layer["row"]: layer for layer in layers}
+    current = layers[0]
+    for number in dict.fromkeys([*called, *range(len(full.layers))]):
+        if number in owner:
+            current = owner[number]
+        else:
+            current["rows"].append(number)
+    return layers

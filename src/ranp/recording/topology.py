@@ -1,0 +1,36 @@
+"""How layers follow each other, for a picture of the network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ranp.graph import ChannelGraph
+
+
+def topology(graph: ChannelGraph) -> dict[str, Any]:
+    """Layers with the size of what they put out, and which feed or are added to which.
+
+    Returns:
+        `space`, by layer the output's size in space (empty for linear layers, None where it is
+        not known); `feeds`, pairs [from, to] of layers where one takes in what the other gave
+        last; `adds`, pairs of layers whose outputs are added up.
+    """
+    spaces: dict[str, list[int]] = {}
+    for call in graph.calls:
+        fixed = [size for size in call.output[2:] if isinstance(size, int)]
+        spaces.setdefault(call.name, fixed)
+    last = np.full(graph.classes, -1)  # who wrote to a channel class last
+    feeds: list[list[int]] = []
+    adds: list[list[int]] = []
+    for number, layer in enumerate(graph.layers.values()):
+        feeds += [[i, number] for i in _writers(last[layer.inputs])]
+        if not layer.follows:
+            adds += [[i, number] for i in _writers(last[layer.neurons])]
+        last[layer.neurons] = number
+    return {"space": [spaces.get(name) for name in graph.layers], "feeds": feeds, "adds": adds}
+
+
+def _writers(last: np.ndarray[Any, Any]) -> list[int]:
+    return [int(i) for i in np.unique(last) if i >= 0]

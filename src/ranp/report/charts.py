@@ -1,0 +1,294 @@
+"""The geometry of charts. Templates draw it as SVG; nothing here knows of HTML."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A mark on an axis: where, and what it says."""
+
+    at: float
+    label: str
+
+
+def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
+    """Round numbers that cover [low, high], about so many."""
+    if not high > low:
+        return [low]
+    raw = (high - low) / about
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw * (1 - 1e-9))
+    first = math.floor(low / step + 1e-9)
+    last = math.ceil(high / step - 1e-9)
+    return [round(i * step, 12) for i in range(first, last + 1)]
+
+
+# The network as a picture.
+
+_SLOT = 32.0  # every layer has room for its numbers, however thin it is
+_PAPER_WIDTH = 1040.0
+_LEVEL_STEP = 44.0
+
+
+@dataclass(frozen=True)
+class Block:
+    """A layer: its channels are its width, its resolution is its height."""
+
+    number: int
+    name: str
+    x: float
+    y: float
+    width: float
+    height: float
+    kept_width: float
+    neurons: int
+    kept: int
+    fixed: bool
+
+
+@dataclass(frozen=True)
+class Link:
+    """A line from layer to layer: "next", "skip" (concatenated, or fed further) or "add"."""
+
+    kind: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Blocks and links, with the size of the whole."""
+
+    width: float
+    height: float
+    blocks: list[Block]
+    links: list[Link]
+
+
+def network_picture(layers: Sequence[Mapping[str, Any]], topology: Mapping[str, Any]) -> Picture:
+    """Layers from left to right, deeper ones lower; so an encoder and decoder make a U.
+
+    Args:
+        layers: With `name`, `neurons`, `kept` and `fixed`, in order.
+        topology: `space`, `feeds` and `adds`, as recorded.
+    """
+    levels = _levels(topology["space"])
+    channels = sum(layer["neurons"] for layer in layers)
+    width = max(_PAPER_WIDTH, _SLOT * len(layers) + 0.03 * channels)
+    unit = (width - _SLOT * len(layers)) / channels
+    spans = [j - i for i, j in [*topology["feeds"], *topology["adds"]] if j > i + 1]
+    top = 12 + (_arc_height(max(spans)) if spans else 0)
+    blocks, x = [], 0.0
+    for number, (layer, level) in enumerate(zip(layers, levels, strict=True)):
+        size = max(unit * layer["neurons"], 3.0)
+        slot = unit * layer["neurons"] + _SLOT
+        blocks.append(
+            Block(
+                number=number,
+                name=layer["name"],
+                x=round(x + (slot - size) / 2, 1),
+                y=top + level * _LEVEL_STEP,
+                width=round(size, 1),
+                height=max(96.0 - 13 * level, 22.0),
+                kept_width=round(size * layer["kept"] / layer["neurons"], 1),
+                neurons=layer["neurons"],
+                kept=layer["kept"],
+                fixed=layer["fixed"] == layer["neurons"],
+            )
+        )
+        x += slot
+    links = [Link(*_feed(blocks, levels, i, j)) for i, j in topology["feeds"]]
+    links += [Link("add", _arc(blocks[i], blocks[j], j - i)) for i, j in topology["adds"]]
+    height = max(block.y + block.height for block in blocks) + 34
+    return Picture(round(x, 1), height, blocks, links)
+
+
+def _levels(spaces: Sequence[Sequence[int] | None]) -> list[int]:
+    """How often the resolution was halved; a layer of unknown size stays where the last was."""
+    edges: list[float] = []
+    for space in spaces:
+        if space is None:
+            edges.append(edges[-1] if edges else 1.0)
+        else:
+            edges.append(math.prod(space) ** (1 / len(space)) if space else 1.0)
+    largest = max(edges)
+    return [min(round(math.log2(largest / edge)), 7) for edge in edges]
+
+
+def _feed(blocks: Sequence[Block], levels: Sequence[int], i: int, j: int) -> tuple[str, str]:
+    a, b = blocks[i], blocks[j]
+    if j == i + 1:
+        x1, y1, x2, y2 = a.x + a.width, a.y + a.height / 2, b.x, b.y + b.height / 2
+        bend = (x2 - x1) / 2
+        return "next", f"M{x1:.1f} {y1:.1f}c{bend:.1f} 0 {bend:.1f} {y2 - y1:.1f} {x2 - x1:.1f} {y2 - y1:.1f}"
+    if levels[i] == levels[j] and all(level > levels[i] for level in levels[i + 1 : j]):
+        return "skip", f"M{a.x + a.width:.1f} {a.y + a.height / 3:.1f}H{b.x:.1f}"
+    return "skip", _arc(a, b, j - i)
+
+
+def _arc(a: Block, b: Block, span: int) -> str:
+    x1, x2 = a.x + a.width / 2, b.x + b.width / 2
+    peak = min(a.y, b.y) - 4 / 3 * _arc_height(span) + 6
+    return f"M{x1:.1f} {a.y:.1f}C{x1:.1f} {peak:.1f} {x2:.1f} {peak:.1f} {x2:.1f} {b.y:.1f}"
+
+
+def _arc_height(span: int) -> float:
+    return min(10.0 + 5 * span, 64.0)
+
+
+# Lines over time.
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line: its points as an SVG path, and the same closed down to the axis."""
+
+    name: str
+    line: str
+    area: str
+
+
+@dataclass(frozen=True)
+class LineChart:
+    """Lines with their axes, in a box of `width` by `height` inside its margins."""
+
+    width: float
+    height: float
+    x_ticks: list[Tick]
+    y_ticks: list[Tick]
+    series: list[Series]
+    marks: list[Tick]
+
+
+def line_chart(
+    lines: Mapping[str, Sequence[tuple[float, float]]],
+    *,
+    width: float = 640,
+    height: float = 220,
+    from_zero: bool = True,
+    steps: bool = False,
+    marks: Iterable[tuple[float, str]] = (),
+) -> LineChart:
+    """Lines of points over a common axis.
+
+    Args:
+        lines: Points by name.
+        width: Of the plot.
+        height: Of the plot.
+        from_zero: Whether the vertical axis begins at zero.
+        steps: Whether a value holds until the next point.
+        marks: Places on the horizontal axis with a word each.
+    """
+    points = [point for line in lines.values() for point in line]
+    x_low, x_high = min(x for x, _ in points), max(x for x, _ in points)
+    values = [y for _, y in points]
+    y_ticks = nice_ticks(0.0 if from_zero else min(values), max(values))
+    y_low, y_high = y_ticks[0], y_ticks[-1] if len(y_ticks) > 1 else y_ticks[0] + 1
+
+    def across(x: float) -> float:
+        return (x - x_low) / ((x_high - x_low) or 1) * width
+
+    def up(y: float) -> float:
+        return height - (y - y_low) / (y_high - y_low) * height
+
+    series = []
+    for name, line in lines.items():
+        path, before = "", None
+        for x, y in line:
+            if steps and before is not None:
+                path += f"H{across(x):.1f}V{up(y):.1f}"
+            else:
+                path += f"{'L' if path else 'M'}{across(x):.1f} {up(y):.1f}"
+            before = y
+        closed = f"{path}V{height:.0f}H{across(line[0][0]):.1f}Z"
+        series.append(Series(name, path, closed))
+    return LineChart(
+        width,
+        height,
+        [Tick(across(x), f"{x:g}") for x in nice_ticks(x_low, x_high) if x_low <= x <= x_high],
+        [Tick(up(y), f"{y:,g}") for y in y_ticks],
+        series,
+        [Tick(across(x), label) for x, label in marks],
+    )
+
+
+# Accuracy against a cost.
+
+
+@dataclass(frozen=True)
+class Point:
+    """A network: where it stands, and between what its accuracy lies."""
+
+    name: str
+    x: float
+    y: float
+    low: float
+    high: float
+    colour: int
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """Points with their axes, in a box of `width` by `height` inside its margins."""
+
+    width: float
+    height: float
+    x_ticks: list[Tick]
+    y_ticks: list[Tick]
+    points: list[Point]
+
+
+def scatter(
+    points: Sequence[tuple[str, float, float, float, float, int]],
+    *,
+    width: float = 300,
+    height: float = 210,
+) -> Scatter:
+    """Accuracy (up) against a cost (across, logarithmic where it spans more than a factor of 8).
+
+    Args:
+        points: Name, cost, accuracy, its lower and upper end, number of the colour.
+        width: Of the plot.
+        height: Of the plot.
+    """
+    costs = [point[1] for point in points]
+    positive = min(costs) > 0
+    logarithmic = positive and max(costs) / min(costs) > 8
+    x_ticks = _decades(min(costs), max(costs)) if logarithmic else nice_ticks(0, max(costs), 4)
+    y_ticks = nice_ticks(min(p[3] for p in points), max(p[4] for p in points))
+    if len(y_ticks) == 1:
+        y_ticks = [y_ticks[0] - 1, y_ticks[0], y_ticks[0] + 1]
+    x_low, x_high = x_ticks[0], x_ticks[-1] if len(x_ticks) > 1 else x_ticks[0] + 1
+
+    def across(x: float) -> float:
+        if logarithmic:
+            share = math.log(x / x_low) / math.log(x_high / x_low)
+        else:
+            share = (x - x_low) / (x_high - x_low)
+        return round(share * width, 1)
+
+    def up(y: float) -> float:
+        return round(height - (y - y_ticks[0]) / (y_ticks[-1] - y_ticks[0]) * height, 1)
+
+    return Scatter(
+        width,
+        height,
+        [Tick(across(x), f"{x:,g}") for x in x_ticks],
+        [Tick(up(y), f"{y:g}") for y in y_ticks],
+        [
+            Point(name, across(x), up(y), up(low), up(high), colour)
+            for name, x, y, low, high, colour in points
+        ],
+    )
+
+
+def _decades(low: float, high: float) -> list[float]:
+    """1, 3, 10, 30, ... around a range; the ends lie outside of it."""
+    marks = [m * 10.0**e for e in range(-12, 16) for m in (1, 3)]
+    first = max(i for i, mark in enumerate(marks) if mark <= low)
+    last = min(i for i, mark in enumerate(marks) if mark >= high)
+    return marks[first : last + 1]
