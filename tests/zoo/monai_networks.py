@@ -193,7 +193,15 @@ _add(
     num_channel_initial=4,
     depth=2,
 )
-_unet("AHNet", (1, 1, 64, 64), share=0.9, about="2D", layers=(1, 1, 1, 1), psp_block_num=2)
+_unet(
+    "AHNet",
+    (1, 1, 64, 64),
+    share=0.9,
+    about="2D",
+    slow=True,
+    layers=(1, 1, 1, 1),
+    psp_block_num=2,
+)
 _unet("AHNet, 3D", (1, 1, 64, 64, 32), share=0.9, layers=(1, 1, 1, 1), psp_block_num=1, slow=True)
 _unet(
     "FlexibleUNet",

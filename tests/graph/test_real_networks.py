@@ -1,4 +1,4 @@
-"""Networks of MONAI: how much can be removed, and that the slim network is the masked one."""
+"""Networks of the paper and of MONAI: how much can be removed, and that slim equals masked."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from ranp.graph import build_graph
 from tests.oracle import compare, random_alive, randomize_, unchanged
 from tests.zoo.case import Case
 from tests.zoo.monai_networks import NETWORKS
+from tests.zoo.paper_networks import NETWORKS_OF_THE_PAPER
 
 
 @pytest.fixture(autouse=True)
-def _quiet_monai():
+def _quiet():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # MONAI's own, about versions of other packages
-        pytest.importorskip("monai.networks.nets")
         yield
 
 
-def test_there_are_enough() -> None:
+def test_there_are_enough_of_monai() -> None:
     kinds = {case.name.partition(",")[0] for case in NETWORKS}
     assert len(kinds) >= 25
 
@@ -29,7 +29,7 @@ def test_there_are_enough() -> None:
     "case",
     [
         pytest.param(case, id=case.name, marks=pytest.mark.slow if case.slow else ())
-        for case in NETWORKS
+        for case in (*NETWORKS_OF_THE_PAPER, *NETWORKS)
     ],
 )
 def test_slim_equals_masked(case: Case) -> None:
