@@ -89,7 +89,21 @@ class SmallVideoNet(nn.Module):
         return self.head(self.features(x).mean((2, 3, 4)))
 
 
-def train(network, cases: Cases, epochs: int, batch: int, lr: float = 3e-3, view=lambda x: x):
+def cross_entropy(logits, y):
+    return F.cross_entropy(logits, y, ignore_index=EMPTY)
+
+
+def cross_entropy_and_dice(logits, y):
+    """Regions are small: without the Dice term a short training does not find them."""
+    probability = logits.softmax(1)
+    truth = F.one_hot(y, logits.shape[1]).movedim(-1, 1)
+    overlap = (probability * truth).sum((0, 2, 3, 4))
+    total = (probability + truth).sum((0, 2, 3, 4))
+    present = truth.sum((0, 2, 3, 4)) > 0
+    return F.cross_entropy(logits, y) + (1 - 2 * overlap / total)[present].mean()
+
+
+def train(network, cases: Cases, epochs, batch, lr=3e-3, view=lambda x: x, loss=cross_entropy):
     torch.manual_seed(0)
     loader = Loader(cases, batch, training=True)
     steps = epochs * len(loader)
@@ -99,8 +113,7 @@ def train(network, cases: Cases, epochs: int, batch: int, lr: float = 3e-3, view
     for epoch in range(epochs):
         for sample in loader.epoch(epoch):
             optimizer.zero_grad()
-            loss = F.cross_entropy(network(view(sample["x"])), sample["y"], ignore_index=EMPTY)
-            loss.backward()
+            loss(network(view(sample["x"])), sample["y"]).backward()
             optimizer.step()
             schedule.step()
     return network.eval()
@@ -159,7 +172,9 @@ def best_threshold_dice(x: list[np.ndarray], y: list[np.ndarray]) -> tuple[int, 
 
 
 def volumes(name: str, training: Cases, test: Cases, inputs: int, classes: int, split) -> None:
-    unet = train(SmallUNet(inputs, classes), training, epochs=8, batch=4)
+    unet = train(
+        SmallUNet(inputs, classes), training, epochs=12, batch=4, loss=cross_entropy_and_dice
+    )
     pixelwise = nn.Sequential(
         nn.Conv3d(inputs, 32, 1),
         nn.ReLU(),
@@ -167,7 +182,7 @@ def volumes(name: str, training: Cases, test: Cases, inputs: int, classes: int, 
         nn.ReLU(),
         nn.Conv3d(32, classes, 1),
     )
-    pixelwise = train(pixelwise, training, epochs=8, batch=4)
+    pixelwise = train(pixelwise, training, epochs=12, batch=4, loss=cross_entropy_and_dice)
     fitted = [(s["x"].numpy(), split(s["y"].numpy())) for s in map(training.__getitem__, range(16))]
     for region in fitted[0][1]:
         m, t, d = best_threshold_dice([x for x, _ in fitted], [y[region] for _, y in fitted])

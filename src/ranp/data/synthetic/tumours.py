@@ -107,7 +107,7 @@ def _regions(size: int, rng: np.random.Generator, grade: str) -> dict[str, NDArr
     radius = rng.uniform(0.3, 0.46)
     depth = ball(centre, radius * rng.uniform(0.8, 1.25, 3), 0.18) + 0.1 * folds
     core = rng.uniform(0.5, 0.75)
-    rim = core * (rng.uniform(0.55, 0.8) if grade == "HGG" else rng.uniform(0.85, 0.95))
+    rim = core * (rng.uniform(0.4, 0.65) if grade == "HGG" else rng.uniform(0.75, 0.9))
     return {
         "white": brain,
         "grey": brain & (skull + 0.06 * folds > 0.82),
