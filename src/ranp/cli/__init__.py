@@ -19,6 +19,7 @@ from ranp.cli import (
     predict,
     profile,
     prune,
+    report,
     runs,
     score,
     search,
@@ -35,7 +36,7 @@ app = typer.Typer(
 )
 for module in (
     *(demo, profile, prune, score, plan, search, inspect, methods),
-    *(train, evaluate, predict, runs),
+    *(train, evaluate, predict, runs, report),
 ):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 app.add_typer(data.app, name="data")

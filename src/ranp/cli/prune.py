@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -64,7 +66,8 @@ def command(
     seed: SeedOption = 0,
     protect: ProtectOption = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Directory for plan, scores and fresh weights.")
+        Path | None,
+        typer.Option("--out", help="Directory for plan, scores, fresh weights and report."),
     ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -78,6 +81,8 @@ def command(
     from ranp.graph import build_graph
     from ranp.pruning import DEFAULT_LAMBDA, Chooser, Settled, find_method
     from ranp.pruning.select import check_sparsity
+    from ranp.recording import make_record, write_record
+    from ranp.report.page import write_report
     from ranp.report.terminal import plan_summary
     from ranp.slimming import save_weights, slim_model
 
@@ -143,6 +148,16 @@ def command(
     if out is not None:
         plan.save(out / "plan.json")
         save_weights(slim, out / "weights.safetensors")
+        names = ["plan.json", "weights.safetensors"] + ["scores.safetensors"] * bool(scores)
+        record = make_record(
+            choice,
+            plan,
+            command=shlex.join(["ranp", *sys.argv[1:]]),
+            data=source.about if source is not None else None,
+            files={name: out / name for name in names},
+        )
+        write_record(out, record)
+        report = write_report(out)
     if as_json:
         show_json(plan_to_dict(plan))
     else:
@@ -150,7 +165,7 @@ def command(
     if out is not None:
         say(
             quiet,
-            f"Plan and fresh weights in {out}. Next, in Python: "
+            f"Plan and fresh weights in {out}. Look at {report}. Next, in Python: "
             f"ranp.Plan.load('{out}/plan.json').apply(model)",
         )
     else:

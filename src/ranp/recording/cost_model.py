@@ -46,7 +46,10 @@ class _Dimensions:
     def size(self, extent: _Extent) -> dict[str, Any]:
         """An extent as a constant times counts."""
         constant = math.prod(size for size in extent if isinstance(size, int))
-        return {"size": constant, "dims": [self.number(s) for s in extent if not isinstance(s, int)]}
+        return {
+            "size": constant,
+            "dims": [self.number(s) for s in extent if not isinstance(s, int)],
+        }
 
     def atoms(self) -> tuple[NDArray[np.int64], list[list[list[int]]]]:
         """Sorts classes into atoms that every dimension holds equally often.

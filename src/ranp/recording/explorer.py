@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -106,7 +107,7 @@ def _blocks(importance: Any) -> Iterator[tuple[int, NDArray[np.float64]]]:
 def _ties(ranked: NDArray[np.float64]) -> Iterator[tuple[int, int]]:
     """[start, end) of neurons of the same importance; those at zero are kept one by one."""
     starts = np.concatenate([[0], np.flatnonzero(np.diff(ranked)) + 1, [len(ranked)]]).tolist()
-    for start, end in zip(starts[:-1], starts[1:], strict=True):
+    for start, end in pairwise(starts):
         if end - start > 1 and ranked[start] != 0:
             yield start, end
 

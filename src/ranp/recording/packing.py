@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ def _starts(values: NDArray[np.integer[Any]], step: int) -> NDArray[np.int64]:
 
 def _stretches(starts: NDArray[np.int64], end: int) -> list[tuple[int, int]]:
     bounds = [*starts.tolist(), end]
-    return list(zip(bounds[:-1], bounds[1:], strict=True))
+    return list(pairwise(bounds))
 
 
 def rounded(value: float) -> float:

@@ -114,7 +114,7 @@ def _layers(chooser: Chooser, full: Costs, plan: Plan) -> list[dict[str, Any]]:
     row = {cost.name: number for number, cost in enumerate(full.layers)}
     pinned = ~chooser.graph.removable
     called = dict.fromkeys(row[call.name] for call in chooser.graph.calls)
-    layers = [
+    layers: list[dict[str, Any]] = [
         {
             "name": name,
             "row": row[name],

@@ -30,7 +30,8 @@ def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 # The network as a picture.
 
-_SLOT = 32.0  # every layer has room for its numbers, however thin it is
+_SLOT = 30.0  # every layer has room for its numbers, however thin it is
+_GAP = 12.0
 _PAPER_WIDTH = 1040.0
 _LEVEL_STEP = 44.0
 
@@ -77,15 +78,17 @@ def network_picture(layers: Sequence[Mapping[str, Any]], topology: Mapping[str, 
         topology: `space`, `feeds` and `adds`, as recorded.
     """
     levels = _levels(topology["space"])
-    channels = sum(layer["neurons"] for layer in layers)
-    width = max(_PAPER_WIDTH, _SLOT * len(layers) + 0.03 * channels)
-    unit = (width - _SLOT * len(layers)) / channels
-    spans = [j - i for i, j in [*topology["feeds"], *topology["adds"]] if j > i + 1]
-    top = 12 + (_arc_height(max(spans)) if spans else 0)
+    neurons = [layer["neurons"] for layer in layers]
+    width = max(_PAPER_WIDTH, (_SLOT + 2) * len(layers))
+    unit = _channel_width(neurons, width)
+    feeds = [(i, j, _is_level(levels, i, j)) for i, j in topology["feeds"]]
+    spans = [j - i for i, j, level in feeds if j > i + 1 and not level]
+    spans += [j - i for i, j in topology["adds"]]
+    top = 8 + (_arc_height(max(spans)) if spans else 0)
     blocks, x = [], 0.0
     for number, (layer, level) in enumerate(zip(layers, levels, strict=True)):
-        size = max(unit * layer["neurons"], 3.0)
-        slot = unit * layer["neurons"] + _SLOT
+        size = max(unit * layer["neurons"], 4.0)
+        slot = max(unit * layer["neurons"] + _GAP, _SLOT)
         blocks.append(
             Block(
                 number=number,
@@ -101,7 +104,7 @@ def network_picture(layers: Sequence[Mapping[str, Any]], topology: Mapping[str, 
             )
         )
         x += slot
-    links = [Link(*_feed(blocks, levels, i, j)) for i, j in topology["feeds"]]
+    links = [_feed(blocks[i], blocks[j], j - i, level) for i, j, level in feeds]
     links += [Link("add", _arc(blocks[i], blocks[j], j - i)) for i, j in topology["adds"]]
     height = max(block.y + block.height for block in blocks) + 34
     return Picture(round(x, 1), height, blocks, links)
@@ -119,15 +122,32 @@ def _levels(spaces: Sequence[Sequence[int] | None]) -> list[int]:
     return [min(round(math.log2(largest / edge)), 7) for edge in edges]
 
 
-def _feed(blocks: Sequence[Block], levels: Sequence[int], i: int, j: int) -> tuple[str, str]:
-    a, b = blocks[i], blocks[j]
-    if j == i + 1:
+def _channel_width(neurons: Sequence[int], width: float) -> float:
+    """How wide a channel may be for all layers to fit; by halving, as slots have a minimum."""
+    low, high = 0.0, width
+    for _ in range(40):
+        unit = (low + high) / 2
+        if sum(max(unit * n + _GAP, _SLOT) for n in neurons) <= width:
+            low = unit
+        else:
+            high = unit
+    return low
+
+
+def _is_level(levels: Sequence[int], i: int, j: int) -> bool:
+    """Whether a straight line from layer to layer passes over all that is between them."""
+    return levels[i] == levels[j] and all(level > levels[i] for level in levels[i + 1 : j])
+
+
+def _feed(a: Block, b: Block, span: int, level: bool) -> Link:
+    if span == 1:
         x1, y1, x2, y2 = a.x + a.width, a.y + a.height / 2, b.x, b.y + b.height / 2
-        bend = (x2 - x1) / 2
-        return "next", f"M{x1:.1f} {y1:.1f}c{bend:.1f} 0 {bend:.1f} {y2 - y1:.1f} {x2 - x1:.1f} {y2 - y1:.1f}"
-    if levels[i] == levels[j] and all(level > levels[i] for level in levels[i + 1 : j]):
-        return "skip", f"M{a.x + a.width:.1f} {a.y + a.height / 3:.1f}H{b.x:.1f}"
-    return "skip", _arc(a, b, j - i)
+        bend, rise = (x2 - x1) / 2, y2 - y1
+        curve = f"c{bend:.1f} 0 {bend:.1f} {rise:.1f} {x2 - x1:.1f} {rise:.1f}"
+        return Link("next", f"M{x1:.1f} {y1:.1f}{curve}")
+    if level:
+        return Link("skip", f"M{a.x + a.width:.1f} {a.y + a.height / 4:.1f}H{b.x:.1f}")
+    return Link("skip", _arc(a, b, span))
 
 
 def _arc(a: Block, b: Block, span: int) -> str:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import math
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from ranp.files import write_text
 from ranp.report.charts import LineChart, line_chart, network_picture
+from ranp.report.rendering import figure, render
 from ranp.report.runs import StoredRun, load_run
 
 _MIB = 2**20
@@ -48,7 +45,6 @@ def write_report(path: str | Path, out: str | Path | None = None) -> Path:
 def render_report(run: StoredRun) -> str:
     """The report of a run as HTML."""
     record = run.pruning
-    explorer = (record or {}).get("explorer")
     return render(
         "report.html",
         script="explorer.js",
@@ -63,62 +59,9 @@ def render_report(run: StoredRun) -> str:
         timeline=_timeline(record),
         curves=_curves(run),
         training=run.training,
-        page_data=_page_data(record) if explorer else None,
+        page_data=_page_data(record) if record and "explorer" in record else None,
         about=_about(run),
     )
-
-
-# Rendering, for all pages.
-
-
-def render(template: str, *, script: str, **content: Any) -> str:
-    """A page from a template; its scripts are named by hash, and no others may run in it."""
-    environment = templates()
-    scripts = [_asset(name) for name in ("page.js", script)]
-    policy = "; ".join(
-        [
-            "default-src 'none'",
-            "style-src 'unsafe-inline'",
-            "img-src data:",
-            f"script-src {' '.join(_source_hash(text) for text in scripts)}",
-        ]
-    )
-    page = environment.get_template(template)
-    return page.render(style=_asset("page.css"), scripts=scripts, policy=policy, **content)
-
-
-@cache
-def templates() -> Environment:
-    """Templates that escape everything they are given."""
-    environment = Environment(
-        loader=PackageLoader("ranp.report", "assets"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["figure"] = figure
-    environment.filters["percent"] = percent
-    return environment
-
-
-def _asset(name: str) -> str:
-    return (Path(__file__).parent / "assets" / name).read_text(encoding="utf-8")
-
-
-def _source_hash(script: str) -> str:
-    digest = hashlib.sha256(script.encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
-
-
-def figure(value: float, digits: int = 2) -> str:
-    """A number for reading: whole ones with separators, others with some digits."""
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
-
-
-def percent(share: float) -> str:
-    """A share of 1 in per cent; what is small is not called nothing."""
-    return f"{100 * share:.1f} %" if share >= 0.0005 or share == 0 else "< 0.1 %"
 
 
 # The top: what it comes to.
@@ -147,10 +90,12 @@ class Figure:
     note: str
 
 
-def _figure(key: str, label: str, unit: str, pair: Sequence[float], note: str) -> Figure:
+def _figure(
+    key: str, label: str, unit: str, pair: Sequence[float], note: str, digits: int = 2
+) -> Figure:
     before, after = pair
     share = after / before if before else None
-    return Figure(key, label, unit, figure(before), figure(after), share, note)
+    return Figure(key, label, unit, figure(before, digits), figure(after, digits), share, note)
 
 
 def _costs(run: StoredRun) -> list[Figure]:
@@ -183,7 +128,7 @@ def _measured(record: Mapping[str, Any] | None) -> list[Figure]:
     )
     return [
         _figure(
-            key, label, unit, [float(measured[n][key]) * scale for n in ("full", "slim")], "measured"
+            key, label, unit, [scale * measured[n][key] for n in ("full", "slim")], "measured", 1
         )
         for key, label, unit, scale in shown
         if key in measured["full"] and key in measured["slim"]
@@ -273,7 +218,10 @@ def _layer_charts(record: Mapping[str, Any] | None) -> list[LayerChart]:
     ):
         if "rows" in record:
             rows = [
-                (each["name"], *(sum(record["rows"][r][key][i] for r in each["rows"]) for i in (0, 1)))
+                (
+                    each["name"],
+                    *(sum(record["rows"][r][key][i] for r in each["rows"]) for i in (0, 1)),
+                )
                 for each in record["layers"]
             ]
             charts.append(_layer_chart(key, title, unit, digits, rows, scale))
@@ -305,8 +253,8 @@ class Stage:
         method: The method that ranks by it.
         title: For people.
         equation: Of the paper.
-        low: Smallest importance, and where the axis begins.
-        high: Largest importance.
+        low: Where the axis begins: the lowest end of the layers' 5 %.
+        high: Where it ends: the largest importance.
         threshold: The least important neuron that is kept; None if none is.
         cut: The threshold on the axis.
         rows: For each layer the places of its quantiles and its mean.
@@ -333,27 +281,30 @@ def _stages(record: Mapping[str, Any] | None) -> list[Stage]:
 
 
 def _stage(name: str, ranking: Mapping[str, Any], sparsity: float) -> Stage:
-    levels = ranking["levels"]
-    low, high = levels["low"], levels["high"]
+    levels, quantiles = ranking["levels"], ranking["quantiles"]
     ranked = _unpack(levels["packed"])
     k = int(len(ranked) * (1 - sparsity))
-    cut = ranked[k - 1] / 65535 if k else 1.0
+    share = ranked[k - 1] / 65535 if k else 1.0
+    threshold = 10 ** (levels["low"] + share * (levels["high"] - levels["low"]))
+    low = min((row[1] for row in quantiles if row[1] > 0), default=10 ** levels["low"])
+    high = 10 ** levels["high"]
     title, equation = STAGES.get(name, (name, "its own criterion"))
 
     def place(value: float) -> float:
-        log = math.log10(value) if value > 0 else low
-        return round(1000 * min(max((log - low) / ((high - low) or 1), 0), 1), 1)
+        if value <= low or high <= low:
+            return 0.0
+        return round(1000 * min(math.log(value / low) / math.log(high / low), 1), 1)
 
     return Stage(
-        name,
-        title,
-        equation,
-        10**low,
-        10**high,
-        10 ** (low + cut * (high - low)) if k else None,
-        round(1000 * cut, 1),
-        [[place(value) for value in row] for row in ranking["quantiles"]],
-        ranking["quantiles"],
+        method=name,
+        title=title,
+        equation=equation,
+        low=low,
+        high=high,
+        threshold=threshold if k else None,
+        cut=place(threshold),
+        rows=[[place(value) for value in row] for row in quantiles],
+        numbers=quantiles,
     )
 
 

@@ -182,8 +182,11 @@
 
   const $ = (selector, root = document) => root.querySelector(selector);
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
-  const form = (value, digits) =>
-    value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  const formats = [0, 1, 2, 3].map(
+    (digits) =>
+      new Intl.NumberFormat("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits })
+  );
+  const form = (value, digits) => formats[digits].format(value);
 
   const panel = $("#explorer");
   const range = $("#sparsity");
@@ -219,6 +222,8 @@
     head,
     method: methods[head.dataset.stage],
     name: head.dataset.stage,
+    low: Math.log(head.dataset.low),
+    high: Math.log(head.dataset.high),
     threshold: $(".threshold", head),
     veils: all(`.veil[data-of="${CSS.escape(head.dataset.stage)}"]`),
     lines: all(`.cut[data-of="${CSS.escape(head.dataset.stage)}"]`),
@@ -239,7 +244,7 @@
     $("#feasible-range").style.width = `${100 * most}%`;
     $("#feasible-label").textContent = `${form(100 * most, 1)} %`;
     $("#verdict").textContent = feasible
-      ? "Every layer keeps a neuron."
+      ? ""
       : `Not possible: ${found.empty[0]} would be empty` +
         (found.empty.length > 1 ? `, and ${found.empty.length - 1} more.` : ".");
     for (const { node, key, digits, full, share } of live) {
@@ -276,16 +281,18 @@
   }
 
   function showThresholds() {
-    for (const { head, method: ranking, name, threshold, veils, lines } of stages) {
-      const k = Math.min(prefix(ranking, sparsity), total);
-      const { low, high, ranked } = ranking.levels;
-      const cut = k ? ranked[k - 1] / 65535 : 1;
+    for (const { head, method: ranking, name, low, high, threshold, veils, lines } of stages) {
+      const k = prefix(ranking, sparsity);
+      const { levels } = ranking;
+      const share = k ? levels.ranked[k - 1] / 65535 : 1;
+      const value = 10 ** (levels.low + share * (levels.high - levels.low));
+      const cut = high > low ? 1000 * within((Math.log(value) - low) / (high - low)) : 0;
       head.classList.toggle("chosen", name === method);
-      threshold.textContent = k ? (10 ** (low + cut * (high - low))).toPrecision(3) : "none kept";
-      for (const veil of veils) veil.setAttribute("width", 1000 * cut);
+      threshold.textContent = k ? Number(value.toPrecision(3)) : "none";
+      for (const veil of veils) veil.setAttribute("width", cut);
       for (const line of lines) {
-        line.setAttribute("x1", 1000 * cut);
-        line.setAttribute("x2", 1000 * cut);
+        line.setAttribute("x1", cut);
+        line.setAttribute("x2", cut);
       }
     }
   }

@@ -1,0 +1,28 @@
+"""`ranp report`: a page to look at, made from what a run has stored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ranp.cli._common import QuietOption, say
+
+
+def command(
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run's directory, or a plan (plan.json).")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Where the page goes; report.html beside the run by default."),
+    ] = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Write a report as one HTML file that needs no network."""
+    from ranp.report.page import write_report
+
+    page = write_report(run, out)
+    typer.echo(str(page))
+    say(quiet, f"Next: open {page} in a browser; it works offline and prints well.")

@@ -1,0 +1,113 @@
+"""A page that compares networks: accuracy against what they cost, with intervals, and a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ranp.errors import UsageError
+from ranp.files import write_text
+from ranp.report.charts import scatter
+from ranp.report.rendering import render
+
+COSTS = {
+    "gflops": ("GFLOPs", "counted", 2),
+    "param_mb": ("parameters, MB", "counted", 2),
+    "memory_mb": ("memory, MB", "counted", 2),
+    "seconds": ("seconds", "measured", 2),
+}
+"""What accuracy is drawn against, where all or some networks have it: label, how it was found."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A network of a comparison.
+
+    Attributes:
+        name: Of the network, or of the method that made it.
+        accuracy: Its mean accuracy.
+        low: Lower end of the interval; the mean itself if there is none.
+        high: Upper end.
+        costs: Any of `COSTS`, by key.
+        runs: How many runs the mean is over.
+        more: Further columns of the table, by heading.
+    """
+
+    name: str
+    accuracy: float
+    low: float | None = None
+    high: float | None = None
+    costs: dict[str, float] = field(default_factory=dict)
+    runs: int = 1
+    more: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Networks side by side, in the order in which they are listed.
+
+    Attributes:
+        title: Of the page.
+        metric: What accuracy means here, such as "mIoU, %".
+        interval: What the intervals are, such as "95 % of the mean over 5 seeds".
+        networks: The networks.
+        command: The command that makes it again.
+    """
+
+    title: str
+    metric: str
+    interval: str
+    networks: Sequence[Compared]
+    command: str | None = None
+
+
+def render_comparison(comparison: Comparison) -> str:
+    """The comparison as one HTML page; nothing is fetched, and it reads without JavaScript."""
+    networks = comparison.networks
+    if not networks:
+        raise UsageError("there is nothing to compare: name at least one network")
+    keys = [key for key in COSTS if any(key in each.costs for each in networks)]
+    plots = []
+    for key in keys:
+        points = [
+            (each.name, each.costs[key], each.accuracy, *_interval(each), number)
+            for number, each in enumerate(networks)
+            if key in each.costs
+        ]
+        plots.append((key, *COSTS[key][:2], scatter(points)))
+    more = list(dict.fromkeys(heading for each in networks for heading in each.more))
+    return render(
+        "comparison.html",
+        script="explorer.js",
+        title=comparison.title,
+        comparison=comparison,
+        plots=plots,
+        rows=[_row(each, keys, more) for each in networks],
+        headings=[*(COSTS[key][0] for key in keys), *more],
+    )
+
+
+def write_comparison(comparison: Comparison, out: str | Path) -> Path:
+    """Writes the page."""
+    write_text(out, render_comparison(comparison))
+    return Path(out)
+
+
+def _interval(each: Compared) -> tuple[float, float]:
+    low = each.accuracy if each.low is None else each.low
+    return low, each.accuracy if each.high is None else each.high
+
+
+def _row(each: Compared, keys: Sequence[str], more: Sequence[str]) -> dict[str, Any]:
+    """A row of the table: cells as (text, what it is sorted by)."""
+    low, high = _interval(each)
+    interval = f"{low:.2f} to {high:.2f}" if high > low else ""
+    cells = [(f"{each.accuracy:.2f}", repr(each.accuracy)), (interval, repr(high - low))]
+    cells.append((str(each.runs), str(each.runs)))
+    for key in keys:
+        value = each.costs.get(key)
+        cells.append(("", "") if value is None else (f"{value:,.{COSTS[key][2]}f}", repr(value)))
+    cells += [(each.more.get(heading, ""),) * 2 for heading in more]
+    return {"name": each.name, "cells": cells}

@@ -1,0 +1,61 @@
+"""From templates to pages: everything escaped, everything inlined, nothing asked of a network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+
+def render(template: str, *, script: str, **content: Any) -> str:
+    """A page from a template; its scripts are named by hash, and no others may run in it."""
+    environment = templates()
+    scripts = [_asset(name) for name in ("page.js", script)]
+    policy = "; ".join(
+        [
+            "default-src 'none'",
+            "style-src 'unsafe-inline'",
+            "img-src data:",
+            f"script-src {' '.join(_source_hash(text) for text in scripts)}",
+        ]
+    )
+    page = environment.get_template(template)
+    return page.render(style=_asset("page.css"), scripts=scripts, policy=policy, **content)
+
+
+@cache
+def templates() -> Environment:
+    """Templates that escape everything they are given."""
+    environment = Environment(
+        loader=PackageLoader("ranp.report", "assets"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["figure"] = figure
+    environment.filters["percent"] = percent
+    return environment
+
+
+def _asset(name: str) -> str:
+    return (Path(__file__).parent / "assets" / name).read_text(encoding="utf-8")
+
+
+def _source_hash(script: str) -> str:
+    digest = hashlib.sha256(script.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def figure(value: float, digits: int = 2) -> str:
+    """A number for reading: whole ones with separators, others with some digits."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
+
+
+def percent(share: float) -> str:
+    """A share of 1 in per cent; what is small is not called nothing."""
+    return f"{100 * share:.1f} %" if share >= 0.0005 or share == 0 else "< 0.1 %"
