@@ -2,8 +2,10 @@
 
 The forward and backward passes are run on fake tensors, in train mode, with autograd; every
 storage that an operation makes is followed until it is freed. So the peak includes what the
-backward pass holds for a moment, and excludes what in-place operations and views share. Not
-included are the loss, unless one is given, and workspaces of convolution kernels.
+backward pass holds for a moment, and excludes what in-place operations and views share. On a CPU a
+convolution works on copies of what goes into and comes out of it, in another layout (oneDNN); they
+are counted while it runs. Not included are the loss, unless one is given, workspaces of other
+devices' kernels, and what an allocator holds back.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from ranp.graph.surgery import mode
 
 Optimizer = Literal["sgd", "momentum", "adam", "amsgrad"]
 # Optimizer states, each of the size of the parameters.
+_CONVOLUTIONS = (torch.ops.aten.convolution, torch.ops.aten.convolution_backward)
 _STATES: dict[str, int] = {"sgd": 0, "momentum": 1, "adam": 2, "amsgrad": 3}
 
 
@@ -51,9 +54,10 @@ class TrainingMemory:
 class _LiveBytes(TorchDispatchMode):
     """Adds up the bytes of storages from when an operation makes them until they are freed."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, copies_in_convolutions: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._live: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._copies_in_convolutions = copies_in_convolutions
         self.peak = 0
 
     def follow(self, tensor: Tensor) -> None:
@@ -78,7 +82,10 @@ class _LiveBytes(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         for tensor in tensors_in(out):
             self.follow(tensor)
-        self.peak = max(self.peak, self.now())
+        copies = 0
+        if self._copies_in_convolutions and func.overloadpacket in _CONVOLUTIONS:
+            copies = sum(t.nbytes for t in tensors_in((args, kwargs, out)))
+        self.peak = max(self.peak, self.now() + copies)
         return out
 
 
@@ -104,7 +111,8 @@ def predict_training_memory(
     shapes = {name: TensorShape.of(tensor) for name, tensor in named_tensors(model)}
     wanted = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     shadow = rebuild(model, lambda _, tensor: tensor.to("meta"), {})
-    live = _LiveBytes()
+    on_cpu = all(tensor.device.type == "cpu" for tensor in shapes.values())
+    live = _LiveBytes(copies_in_convolutions=on_cpu)
     with warnings.catch_warnings(), mode(shadow, True):
         warnings.simplefilter("ignore")
         with FakeTensorMode(allow_non_fake_inputs=True):

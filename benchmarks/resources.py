@@ -1,0 +1,80 @@
+"""Predicted against measured peak memory of a training step.
+
+Run by `python -m benchmarks.resources`, within about three minutes. Each network trains for one step of
+plain SGD at batch 1 in a process of its own, at an input size that a CPU can afford; measured is
+the peak resident memory over what the process held before the model was built.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+SIZES = {
+    "unet3d-shapenet": (1, 1, 48, 48, 48),
+    "unet3d-23-shapenet": (1, 1, 64, 32, 32),
+    "unet3d-brats": (1, 4, 64, 64, 64),
+    "mobilenetv2-ucf101": (1, 3, 16, 112, 112),
+    "i3d-ucf101": (1, 3, 16, 112, 112),
+}
+_MIB = 2**20
+
+
+def measure(name: str, shape: tuple[int, ...]) -> int:
+    """Peak bytes of a training step over the bytes of an idle process."""
+    command = [sys.executable, "-m", "benchmarks.resources", name, *map(str, shape)]
+    # Freed memory goes back to the system at once, as it does with blocks of realistic sizes.
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    return int(done.stdout)
+
+
+def _step(name: str, shape: tuple[int, ...]) -> None:
+    """Trains one step and prints the peak; runs in a process of its own."""
+    import resource
+
+    import torch
+
+    from ranp.models import registry
+
+    torch.set_num_threads(1)
+
+    def train(model: torch.nn.Module, shape: tuple[int, ...]) -> None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(torch.randn(shape)).mean().backward()
+        optimizer.step()
+
+    train(torch.nn.Conv3d(1, 1, 3, padding=1), (1, 1, 4, 4, 4))  # libraries load beforehand
+    idle = _resident()
+    train(registry.build(name).train(), shape)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - idle)
+
+
+def _resident() -> int:
+    with open("/proc/self/statm") as file:  # noqa: PTH123 - a pseudo file
+        return int(file.read().split()[1]) * 4096
+
+
+def run(sizes: dict[str, tuple[int, ...]] = SIZES) -> None:
+    """Prints predicted and measured peaks of the networks of the paper."""
+    from ranp.models import registry
+    from ranp.resources import predict_training_memory
+
+    print("Peak memory of a training step, batch 1, SGD (MiB)")
+    print(f"{'network':<20} {'input':<16} {'predicted':>9} {'measured':>9} {'error':>7}")
+    for name, shape in sizes.items():
+        predicted = predict_training_memory(registry.build(name), shape, optimizer="sgd").peak
+        measured = measure(name, shape)
+        size = "x".join(map(str, shape[1:]))
+        print(
+            f"{name:<20} {size:<16} {predicted / _MIB:9.0f} {measured / _MIB:9.0f} "
+            f"{predicted / measured - 1:+7.1%}"
+        )
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        _step(sys.argv[1], tuple(map(int, sys.argv[2:])))
+    else:
+        run()
