@@ -178,11 +178,13 @@ class _Statistics(TorchFunctionMode):
         return own(*args, **(kwargs or {}))
 
     def _moments(self, x: Tensor, dims: list[int]) -> Moments:
+        own = (x.mean(dims, keepdim=True), x.var(dims, keepdim=True, correction=0))
         if not self.replay:
-            moments = (x.mean(dims, keepdim=True), x.var(dims, keepdim=True, correction=0))
-            self.moments.append(moments)
-            return moments
-        return self.moments.pop(0)
+            self.moments.append(own)
+            return own
+        frozen = self.moments.pop(0)
+        # Where channels have statistics of their own, nothing is mixed: there are fewer now.
+        return frozen if frozen[0].shape == own[0].shape else own
 
     def _group_norm(
         self,

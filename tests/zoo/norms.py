@@ -119,6 +119,13 @@ def layer_norm_of_volume() -> nn.Module:
     return nn.Sequential(conv(3, 8), nn.LayerNorm((8, 6, 6)), nn.ReLU(), conv(8, 2))
 
 
+@case((2, 3, 6, 6), neurons=8)
+def layer_norm_of_space() -> nn.Module:
+    """Layer norm over space alone, without weights: channels are not concerned"""
+    norm = nn.LayerNorm((6, 6), elementwise_affine=False)
+    return nn.Sequential(conv(3, 8), norm, nn.ReLU(), conv(8, 2))
+
+
 @case((4, 10), neurons=16)
 def rms_norm() -> nn.Module:
     """RMS norm"""

@@ -134,6 +134,18 @@ def flatten() -> nn.Module:
     )
 
 
+@case((2, 3, 4, 4), neurons=8 + 12)
+def flatten_of_sum() -> nn.Module:
+    """A state of zeros is added before; its other dimensions are not channels"""
+
+    def run(net: Net, x):
+        y = net.stem(x)
+        y = F.relu(y + torch.zeros(y.shape, dtype=y.dtype))
+        return net.head(F.relu(net.middle(y.flatten(1))))
+
+    return Net(run, stem=conv(3, 8), middle=nn.Linear(128, 12), head=nn.Linear(12, 3))
+
+
 @case((2, 3, 4, 4), neurons=12)
 def flatten_by_number() -> nn.Module:
     """The same with the number of features in the code"""

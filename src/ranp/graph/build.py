@@ -1,4 +1,4 @@
-"""From a model to its channel graph: label pass, probe, and again until the probe agrees."""
+"""From a model to its channel graph: label pass, trial, and again until the trial agrees."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from ranp.graph.replay import Divergence, check
 from ranp.graph.surgery import named_tensors, rebuild
 
 _MOST_TRIALS = 200
+# The dimension of channels where it is not the one after the batch.
+_CHANNELS = {"LayerNorm": -1, "RMSNorm": -1}
 
 
 def build_graph(
@@ -31,7 +33,8 @@ def build_graph(
     The model is traced on fake tensors in eval and in train mode (deep supervision heads exist in
     only one of them), so neither data nor memory is needed, and the model is not changed. Then a
     trial network with half of all removable channels is traced: wherever the model's code turns
-    out to hold a channel number of its own, the channels in question are pinned and noted.
+    out to hold a channel number of its own, the channels in question are pinned and noted. Hooks
+    are part of the model: they are called with fake tensors.
 
     Args:
         model: Any module.
@@ -54,7 +57,7 @@ def build_graph(
             # A wrong reading can fit one trial by chance.
             for seed in range(2 if decisions.readings else 1):
                 trial = _random_half(graph, seed)
-                check(_shadow(model, graph, trial), graph, trial)
+                check(slim_shadow(model, graph, trial), graph, trial)
         except Divergence as divergence:
             last = divergence
             note = _learn(divergence, decisions)
@@ -204,7 +207,7 @@ def _random_half(graph: ChannelGraph, seed: int) -> Alive:
     return alive
 
 
-def _shadow(model: nn.Module, graph: ChannelGraph, alive: Alive) -> nn.Module:
+def slim_shadow(model: nn.Module, graph: ChannelGraph, alive: Alive) -> nn.Module:
     """The slim model without memory: meta tensors of the right shapes."""
 
     def replace(name: str, tensor: Tensor) -> Tensor:
@@ -216,13 +219,13 @@ def _shadow(model: nn.Module, graph: ChannelGraph, alive: Alive) -> nn.Module:
 
 
 def widths(graph: ChannelGraph, alive: Alive) -> dict[str, int]:
-    """The channels that enter each leaf module of the slim model."""
+    """The channels that enter each leaf module of the slim model, where they are fewer."""
     result: dict[str, int] = {}
     for label_pass in graph.passes.values():
         for call in label_pass.calls:
-            labelled = [size for size in call.inputs if not isinstance(size, int)]
-            if len(labelled) == 1:
-                result[call.name] = int(alive[labelled[0]].sum())
+            channels = call.inputs[_CHANNELS.get(call.kind, 1)] if len(call.inputs) > 1 else 0
+            if not isinstance(channels, int):
+                result[call.name] = int(alive[channels].sum())
     return result
 
 

@@ -21,7 +21,8 @@ class Layer:
     """A convolution or linear layer.
 
     Attributes:
-        name: The module's name.
+        name: The module's name; for a raw parameter used as a layer, the parameter's. A parameter
+            of which several parts are layers (the three of attention) is numbered from #2 on.
         neurons: The channel class of each output channel.
         inputs: The channel class of each input channel.
         groups: The groups of a convolution.

@@ -12,15 +12,15 @@ from ranp.graph.propagation import Propagator
 
 
 def unite_dims(p: Propagator, dims: Sequence[Dim], reason: str) -> Dim:
-    """Unites dimensions of equal size slot by slot; a fixed one among them pins the others."""
+    """Unites dimensions of equal size slot by slot; where one has no labels, all must stay."""
     labelled = [dim for dim in dims if dim is not None]
-    if not labelled:
+    if len(labelled) < len(dims):
+        for dim in labelled:
+            p.pin(dim, reason)
         return None
     for other in labelled[1:]:
         p.space.unite(labelled[0], other)
-    if len(labelled) < len(dims):
-        p.pin(labelled[0], reason)
-    return labelled[0]
+    return labelled[0] if labelled else None
 
 
 def broadcast(p: Propagator, operands: Sequence[Tensor], shape: Sequence[int]) -> Dims:

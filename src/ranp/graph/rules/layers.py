@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 from torch import Tensor
@@ -143,17 +144,13 @@ def _sum_of_products(
         )
         for letter, size in sizes.items()
     }
-    _note_weight(p, tensors, terms, output, dims)
+    _note_weight(p, tensors, terms, output)
     p.add_contraction(*(_sized(dims[letter], sizes[letter]) for letter in sizes))
     return tuple(dims[letter] for letter in output)
 
 
 def _note_weight(
-    p: Propagator,
-    tensors: Sequence[Tensor],
-    terms: Sequence[str],
-    output: str,
-    dims: Mapping[str, Dim],
+    p: Propagator, tensors: Sequence[Tensor], terms: Sequence[str], output: str
 ) -> None:
     """The product of an activation with a weight is a linear layer.
 
@@ -162,13 +159,13 @@ def _note_weight(
     weights = [i for i, tensor in enumerate(tensors) if p.is_weight(tensor)]
     if len(tensors) != 2 or len(weights) != 1:
         return
-    (weight,) = weights
-    mine, other = terms[weight], terms[1 - weight]
-    summed = [dims[letter] for letter in mine if letter in other and letter not in output]
-    neurons = [dims[letter] for letter in mine if letter not in other and letter in output]
-    for out in neurons:
-        if out is not None and summed and summed[0] is not None:
-            p.add_layer(tensors[weight], out, summed[0], 1)
+    weight, mine, other = tensors[weights[0]], terms[weights[0]], terms[1 - weights[0]]
+    dims = dict(zip(mine, p.dims(weight), strict=True))
+    inputs = [dim for letter, dim in dims.items() if letter in other and letter not in output]
+    neurons = [dim for letter, dim in dims.items() if letter not in other and letter in output]
+    for inp, out in product(inputs[:1], neurons):
+        if inp is not None and out is not None:
+            p.add_layer(weight, out, inp, 1)
 
 
 @rule("scaled_dot_product_attention")
