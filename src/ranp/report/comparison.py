@@ -18,7 +18,10 @@ COSTS = {
     "memory_mb": ("memory, MB", "counted", 2),
     "seconds": ("seconds", "measured", 2),
 }
-"""What accuracy is drawn against, where all or some networks have it: label, how it was found."""
+"""Columns of the table, where networks have them: label, how it was found, digits."""
+
+DRAWN = ("gflops", "memory_mb", "seconds")
+"""What accuracy is drawn against."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ def render_comparison(comparison: Comparison) -> str:
         raise UsageError("there is nothing to compare: name at least one network")
     keys = [key for key in COSTS if any(key in each.costs for each in networks)]
     plots = []
-    for key in keys:
+    for key in (key for key in DRAWN if key in keys):
         points = [
             (each.name, each.costs[key], each.accuracy, *_interval(each), number)
             for number, each in enumerate(networks)

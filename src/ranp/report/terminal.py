@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
-
-if TYPE_CHECKING:
-    from ranp.resources import LayerCost
 
 Totals = Mapping[str, float]
 
@@ -24,12 +23,10 @@ _COLUMNS = (
 
 
 def plain(renderable: RenderableType, width: int = 80) -> str:
-    """A renderable as text without colour."""
-    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False)
-    console.print(renderable)
-    output = console.file
-    assert isinstance(output, io.StringIO)
-    return output.getvalue().rstrip("\n")
+    """A renderable as text without colour, and without spaces at the ends of lines."""
+    output = io.StringIO()
+    Console(file=output, width=width, color_system=None, highlight=False).print(renderable)
+    return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
 
 
 def table(title: str | None = None, caption: str | None = None) -> Table:
@@ -65,16 +62,60 @@ def totals_table(rows: Mapping[str, Totals], title: str | None = None) -> Table:
             if len(rows) > 1:
                 share = value / reference[key] if reference[key] else 1.0
                 cells.append("" if totals is reference else f"{100 * share:.1f} %")
-        result.add_row(name, *cells)
+        result.add_row(Text(name), *cells)
     return result
 
 
-def bar(share: float, width: int = 24) -> Text:
-    """A bar of a share of 1, readable without colour."""
-    filled = round(share * width)
-    if share > 0:
-        filled = max(filled, 1)
-    return Text("█" * filled, style="cyan") + Text("░" * (width - filled), style="dim")
+@dataclass(frozen=True)
+class Bar:
+    """A bar of a share of 1: as wide as there is room, readable without colour and in ASCII."""
+
+    share: float
+    width: int = 24
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Full blocks for the share, light ones for the rest."""
+        width = min(self.width, options.max_width)
+        filled = min(max(round(self.share * width), self.share > 0), width)
+        block, light = "#." if options.ascii_only else "█░"
+        yield Text(block * filled, style="cyan") + Text(light * (width - filled), style="dim")
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """From a stub to the full width."""
+        return Measurement(min(8, self.width), min(self.width, options.max_width))
+
+
+def bar(share: float, width: int = 24) -> Bar:
+    """A bar of a share of 1."""
+    return Bar(share, width)
+
+
+class Cost(Protocol):
+    """What a leaf module costs."""
+
+    @property
+    def name(self) -> str:
+        """Of the module."""
+
+    @property
+    def kind(self) -> str:
+        """Its class."""
+
+    @property
+    def neurons(self) -> int:
+        """Output channels; 0 where there are none."""
+
+    @property
+    def flops(self) -> int:
+        """Operations."""
+
+    @property
+    def parameters(self) -> int:
+        """Their number."""
+
+    @property
+    def activations(self) -> int:
+        """Output elements."""
 
 
 class Kept(Protocol):
@@ -98,7 +139,7 @@ def plan_summary(
     return Group(retained_table(rows), "", totals_table(totals))
 
 
-def costs_table(layers: Sequence[LayerCost]) -> Table:
+def costs_table(layers: Sequence[Cost]) -> Table:
     """The cost of every leaf module."""
     result = table()
     result.add_column("layer", overflow="fold")
@@ -107,8 +148,8 @@ def costs_table(layers: Sequence[LayerCost]) -> Table:
         result.add_column(heading, justify="right")
     for layer in layers:
         result.add_row(
-            layer.name or "(the network)",
-            layer.kind,
+            Text(layer.name or "(the network)"),  # a name is no markup, whatever is in it
+            Text(layer.kind),
             f"{layer.neurons:,}" if layer.neurons else "",
             f"{layer.flops / 1e9:.3f}" if layer.flops else "",
             f"{layer.parameters * 4 / 2**20:.3f}" if layer.parameters else "",
@@ -143,5 +184,6 @@ def retained_table(layers: Sequence[tuple[str, int, int]], title: str | None = N
     result.add_column("", justify="right", style="dim")
     for name, neurons, kept in layers:
         share = kept / neurons
-        result.add_row(name, f"{kept:,}", f"{neurons:,}", bar(share), f"{100 * share:.0f} %")
+        cells = (f"{kept:,}", f"{neurons:,}", bar(share), f"{100 * share:.0f} %")
+        result.add_row(Text(name), *cells)
     return result

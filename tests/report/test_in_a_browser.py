@@ -1,0 +1,259 @@
+"""The pages in a real browser: no errors, no requests, and the slider as exact as the library."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ranp.recording import write_record
+from ranp.report.comparison import Compared, Comparison, write_comparison
+from ranp.report.page import write_report
+from ranp.resources import count
+from tests.report.conftest import SCREENSHOTS
+from tests.report.networks import make_chooser, record_of
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;{{7*7}}\u2028"
+
+MOVE = """((method, percent) => {
+  const radio = [...document.querySelectorAll('input[name="method"]')].find(r => r.value === method);
+  radio.checked = true;
+  radio.dispatchEvent(new Event("change"));
+  const box = document.getElementById("sparsity-exact");
+  box.value = percent;
+  box.dispatchEvent(new Event("input"));
+  box.dispatchEvent(new Event("change"));
+  const live = {}, text = {};
+  for (const node of document.querySelectorAll("[data-live]")) {
+    live[node.dataset.live] = node.dataset.value === "" ? null : Number(node.dataset.value);
+    text[node.dataset.live] = node.textContent;
+  }
+  const column = (key) => [...document.querySelectorAll(`#table-${key} .after`)].map(n => n.textContent);
+  return {
+    live, text, kept: column("neurons"), flops: column("flops"),
+    picture: [...document.querySelectorAll("#picture .after")].map(n => n.textContent),
+    infeasible: document.getElementById("explorer").classList.contains("infeasible"),
+    most: document.getElementById("feasible-label").textContent,
+    milliseconds: Number(document.getElementById("explorer").dataset.milliseconds),
+  };
+})"""
+
+
+def move(page, method, percent):
+    return page.run(f"{MOVE}({json.dumps(method)}, {json.dumps(percent)})")
+
+
+def check_quiet(page):
+    assert page.complaints() == []
+    assert [url for url in page.requests() if not url.startswith(("file:", "data:"))] == []
+
+
+def write(directory, chooser, **about):
+    write_record(directory, record_of(chooser, **about))
+    return write_report(directory)
+
+
+CHOOSERS = {
+    "unet": {"network": "unet"},
+    "unet with ties": {"network": "unet", "ties": True},
+    "mixed": {"network": "mixed"},
+    "mixed with ties": {"network": "mixed", "ties": True},
+    "floor": {"network": "mixed", "floor": 3, "ties": True},
+    "multiples": {"network": "unet", "multiple": 4, "ties": True},
+    "floor and multiples": {"network": "mixed", "floor": 2, "multiple": 2},
+    "one score for tied channels": {"network": "mixed", "coupling": "sum"},
+    "own resource": {"network": "unet", "resource": "params", "lam": 3.0},
+}
+
+
+@pytest.mark.parametrize("name", CHOOSERS)
+def test_the_slider_shows_what_the_library_computes(browser, tmp_path, name):
+    chooser = make_chooser(**CHOOSERS[name])
+    record = record_of(chooser, 0.1)
+    write_record(tmp_path, record)
+    page = browser.open(write_report(tmp_path))
+    from ranp.recording.explorer import explorable
+
+    methods = explorable(chooser)
+    assert set(methods) == {"ranp-f", "ranp-m", "weighted", "vanilla", "layerwise", "random"}
+    feasible = infeasible = 0
+    for method, each in methods.items():
+        for percent in ("0", "7.5", "33.33", "50", "61.8", "78.24", "95", "100"):
+            sparsity = float(percent) / 100
+            shown = move(page, method, percent)
+            alive = each.choose(sparsity)
+            kept = [int(alive[layer.neurons].sum()) for layer in chooser.graph.layers.values()]
+            assert [int(n.replace(",", "")) for n in shown["kept"]] == kept, (method, percent)
+            assert shown["picture"] == shown["kept"]
+            assert shown["most"] == f"{100 * each.max_sparsity():.1f} %"
+            assert shown["infeasible"] == (not each.feasible(sparsity))
+            if shown["infeasible"]:
+                infeasible += 1
+                assert set(shown["live"].values()) == {None}
+                continue
+            feasible += 1
+            costs = count(chooser.model, chooser.graph, alive)
+            assert shown["live"] == costs.totals(), (method, percent)
+            assert shown["text"]["gflops"] == f"{costs.gflops:,.2f}"
+    assert feasible > 6 and (infeasible > 6 or chooser.floor)
+    check_quiet(page)
+    page.close()
+
+
+def test_dragging_the_slider_moves_figures_and_charts(browser, tmp_path, capsys):
+    chooser = make_chooser("unet")
+    page = browser.open(write(tmp_path, chooser))
+    before = page.run("document.getElementById('picture').outerHTML")
+    veil = page.run("document.querySelector('.veil').getAttribute('width')")
+    page.run(
+        "(async () => { const r = document.getElementById('sparsity'); r.value = 0.2;"
+        "r.dispatchEvent(new Event('input'));"
+        "await new Promise(done => requestAnimationFrame(() => setTimeout(done))); })()"
+    )
+    shown = page.run("Number(document.querySelector('[data-live=gflops]').dataset.value)")
+    assert shown == count(chooser.model, chooser.graph, chooser.choose(0.2)).gflops
+    assert page.run("document.getElementById('picture').outerHTML") != before
+    assert float(page.run("document.querySelector('.veil').getAttribute('width')")) < float(veil)
+    times = [move(page, "ranp-f", str(p))["milliseconds"] for p in range(10, 60)]
+    with capsys.disabled():
+        print(f" slider: median {sorted(times)[25]:.1f} ms, slowest {max(times):.1f} ms", end="")
+    page.run("document.getElementById('reset').click()")
+    assert page.run("document.getElementById('picture').outerHTML") == before
+    check_quiet(page)
+    page.close()
+
+
+def contrast(page, selector):
+    """Contrast of a text with the page, by the rule of WCAG."""
+    colours = page.run(
+        f"[getComputedStyle(document.querySelector({selector!r})).color,"
+        " getComputedStyle(document.body).backgroundColor]"
+    )
+
+    def luminance(colour):
+        parts = [int(c) / 255 for c in colour.strip("rgb()").split(",")]
+        r, g, b = (c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+    light, dark = sorted(map(luminance, colours), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("look", ["light", "dark", "phone", "phone-dark"])
+def test_charts_are_drawn_in_both_colour_schemes_and_on_a_phone(browser, tmp_path, look):
+    dark, phone = look.endswith("dark"), look.startswith("phone")
+    about = {
+        "measured": {
+            "full": {"seconds": 1.9, "peak_bytes": 2**30},
+            "slim": {"seconds": 0.4, "peak_bytes": 2**28},
+        },
+        "timelines": {
+            "full": {"bytes": [2**20 * (50 - abs(i - 25)) for i in range(51)], "backward": 25},
+            "slim": {"bytes": [2**18 * (50 - abs(i - 25)) for i in range(51)], "backward": 25},
+        },
+        "command": "ranp prune net --sparsity 0.4 --out out",
+    }
+    path = write(tmp_path, make_chooser("unet"), **about)
+    size = {"width": 390, "height": 844} if phone else {}
+    page = browser.open(path, dark=dark, **size)
+    page.screenshot(SCREENSHOTS / f"report-{look}.png", whole=True)
+    check_quiet(page)
+    assert contrast(page, "h1") > 7
+    assert contrast(page, ".lead") > 4.5
+    background = page.run("getComputedStyle(document.body).backgroundColor")
+    assert background == ("rgb(20, 23, 27)" if dark else "rgb(255, 255, 255)")
+    assert page.run("document.documentElement.scrollWidth") <= size.get("width", 1280)
+    drawn = page.run(
+        "Object.fromEntries([...document.querySelectorAll('svg')].map((svg, i) => ["
+        "svg.id || i, [...svg.querySelectorAll('rect, path, line, circle')].filter(shape => {"
+        "const box = shape.getBoundingClientRect(); return box.width + box.height > 0;"
+        "}).length]))"
+    )
+    assert drawn["picture"] >= 3 * 9 + 8 and drawn["timeline"] >= 12
+    assert all(shapes > 0 for shapes in drawn.values()), drawn
+    page.run("document.getElementById('theme').click()")
+    switched = page.run("getComputedStyle(document.body).backgroundColor")
+    assert switched == ("rgb(255, 255, 255)" if dark else "rgb(20, 23, 27)")
+    page.run("document.getElementById('theme').click()")
+    assert page.run("getComputedStyle(document.body).backgroundColor") == background
+    page.run("localStorage.clear()")
+    page.close()
+
+
+def test_without_javascript_all_but_the_slider_is_there(browser, tmp_path):
+    page = browser.open(write(tmp_path, make_chooser("mixed")), scripts=False)
+    page.screenshot(SCREENSHOTS / "report-without-javascript.png", whole=True)
+    document = page.call("DOM.getDocument", {"depth": 0})["root"]["nodeId"]
+
+    def box(selector):
+        node = page.call("DOM.querySelector", {"nodeId": document, "selector": selector})["nodeId"]
+        try:
+            return page.call("DOM.getBoxModel", {"nodeId": node})["model"]["height"]
+        except RuntimeError:
+            return 0  # not displayed
+
+    assert box("#explorer") == 0 and box("#theme") == 0
+    assert box("#picture") > 50 and box("#table-flops") > 100 and box(".strips") > 100
+    check_quiet(page)
+    page.close()
+
+
+def test_it_prints(browser, tmp_path):
+    page = browser.open(write(tmp_path, make_chooser("unet")), dark=True)
+    pdf = page.print(SCREENSHOTS / "report.pdf")
+    assert pdf.startswith(b"%PDF") and 1 <= pdf.count(b"/Type /Page\n") + pdf.count(b"/Page>>") <= 9
+    page.call("Emulation.setEmulatedMedia", {"media": "print"})
+    assert page.run("getComputedStyle(document.querySelector('#explorer')).display") == "none"
+    assert page.run("getComputedStyle(document.querySelector('h1')).color") == "rgb(0, 0, 0)"
+    page.close()
+
+
+def test_hostile_names_are_text(browser, tmp_path):
+    chooser = make_chooser("unet")
+    record = record_of(chooser, network=HOSTILE, command=f"ranp prune {HOSTILE}", data=HOSTILE)
+    for number, layer in enumerate(record["layers"]):
+        layer["name"] = f"{number}{HOSTILE}"
+    for row in record["rows"]:
+        row["name"], row["kind"] = HOSTILE, HOSTILE
+    record["settings"][HOSTILE] = HOSTILE
+    record["environment"][HOSTILE] = HOSTILE
+    record["not_counted"] = [HOSTILE]
+    methods = record["explorer"]["methods"]
+    methods[HOSTILE] = {**methods["vanilla"], "about": HOSTILE}
+    write_record(tmp_path, record)
+    page = browser.open(write_report(tmp_path))
+    assert page.run("document.querySelector('h1').textContent") == HOSTILE
+    assert page.run("document.querySelectorAll('script').length") == 3
+    assert page.run("document.querySelectorAll('img').length") == 0
+    assert page.run("document.querySelector('.bars th[scope=row]').textContent") == f"0{HOSTILE}"
+    shown = move(page, HOSTILE, "100")
+    assert shown["infeasible"]
+    assert HOSTILE in page.run("document.getElementById('verdict').textContent")
+    check_quiet(page)
+    page.close()
+
+
+def test_a_comparison_sorts(browser, tmp_path):
+    networks = [
+        Compared("full", 83.8, 83.3, 84.3, {"gflops": 237.85, "memory_mb": 997, "seconds": 1.9}, 5),
+        Compared("ranp-f", 83.1, 82.6, 83.5, {"gflops": 15.9, "memory_mb": 190, "seconds": 0.4}, 5),
+        Compared(HOSTILE, 80.2, 79.4, 81.6, {"gflops": 11.2, "memory_mb": 212}, 3),
+    ]
+    comparison = Comparison("Comparison", "mIoU, %", "95 % of the mean", networks)
+    page = browser.open(write_comparison(comparison, tmp_path / "comparison.html"))
+    page.screenshot(SCREENSHOTS / "comparison.png", whole=True)
+    names = "[...document.querySelectorAll('#compared tbody th')].map(n => n.textContent)"
+    press = "document.querySelectorAll('#compared .sort')[{}].click()"
+    assert page.run(names) == ["full", "ranp-f", HOSTILE]
+    page.run(press.format(4))  # GFLOPs
+    assert page.run(names) == [HOSTILE, "ranp-f", "full"]
+    page.run(press.format(6))  # seconds: what is missing comes last, both ways
+    assert page.run(names) == ["ranp-f", "full", HOSTILE]
+    page.run(press.format(6))
+    assert page.run(names) == ["full", "ranp-f", HOSTILE]
+    points = page.run(
+        "[...document.querySelectorAll('.scatter')].map(s => s.querySelectorAll('circle').length)"
+    )
+    assert points == [3, 3, 2]
+    check_quiet(page)
+    page.close()
