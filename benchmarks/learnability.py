@@ -125,7 +125,7 @@ def dice(predicted, truth) -> float:
 
 
 @torch.no_grad()
-def shapes(size: int = 32) -> None:
+def shapes(size: int = 24) -> None:
     training = Cases(Kept(synthetic_parts(size, 320, seed=1)))
     test = synthetic_parts(size, 64, seed=2)
     # The shortcut knows the category and how often each part was where: no look at the shape.

@@ -1,7 +1,7 @@
 """Predicted against measured peak memory of a training step.
 
-Run by `python -m benchmarks.resources`, within about three minutes. Each network trains for one step of
-plain SGD at batch 1 in a process of its own, at an input size that a CPU can afford; measured is
+Run by `python -m benchmarks.resources`; takes up to three minutes. Each network trains for one step
+of plain SGD at batch 1 in a process of its own, at an input size that a CPU can afford. Measured is
 the peak resident memory over what the process held before the model was built.
 """
 

@@ -96,15 +96,10 @@ class ScheduleConfig(Section):
     factor: float = Field(default=0.1, gt=0)
 
 
-class Config(Section):
-    """A training run.
+class LoopConfig(Section):
+    """How to train, whatever the network, the data and the task.
 
     Attributes:
-        recipe: The name of the recipe it came from.
-        task: Loss and metrics: "parts", "brats", "classification" or "hippocampus".
-        network: Which network.
-        data: Which data.
-        pruning: How it is pruned first.
         optimizer: The optimizer.
         schedule: Its learning rate over the epochs.
         epochs: Passes over the training set.
@@ -120,11 +115,6 @@ class Config(Section):
         checkpoint_minutes: A checkpoint inside an epoch after as much time.
     """
 
-    recipe: str
-    task: Literal["parts", "brats", "classification", "hippocampus"]
-    network: NetworkConfig
-    data: DataConfig
-    pruning: PruningConfig = PruningConfig()
     optimizer: OptimizerConfig
     schedule: ScheduleConfig = ScheduleConfig()
     epochs: int = Field(gt=0)
@@ -138,6 +128,24 @@ class Config(Section):
     seed: int = Field(default=0, ge=0)
     validate_every: int = Field(default=1, gt=0)
     checkpoint_minutes: float = Field(default=10.0, ge=0)
+
+
+class Config(LoopConfig):
+    """A training run: what is trained on what, and how.
+
+    Attributes:
+        recipe: The name of the recipe it came from.
+        task: Loss and metrics: "parts", "brats", "classification" or "hippocampus".
+        network: Which network.
+        data: Which data.
+        pruning: How it is pruned first.
+    """
+
+    recipe: str
+    task: Literal["parts", "brats", "classification", "hippocampus"]
+    network: NetworkConfig
+    data: DataConfig
+    pruning: PruningConfig = PruningConfig()
 
 
 def recipe_names() -> list[str]:

@@ -24,7 +24,7 @@ from ranp.errors import RanpError, UsageError
 from ranp.recompute import checkpointed
 from ranp.slimming import save_weights
 from ranp.training.checkpoint import Progress, load_checkpoint, save_checkpoint
-from ranp.training.config import Config
+from ranp.training.config import LoopConfig
 from ranp.training.distributed import interleaved, share_buffers, summed
 from ranp.training.listeners import Listener, Step
 from ranp.training.optim import learning_rate, make_optimizer
@@ -55,7 +55,7 @@ class Trainer:
         fabric: Fabric,
         model: nn.Module,
         task: Task,
-        config: Config,
+        config: LoopConfig,
         train: Loader,
         validation: Loader,
         directory: Path,

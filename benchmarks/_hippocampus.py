@@ -1,6 +1,6 @@
 """Full network and RANP-f at 80 % on the real hippocampus data, three seeds each, as a table.
 
-    python -m benchmarks.hippocampus --data DIR --out DIR --table docs/results-hippocampus.md
+    python -m benchmarks._hippocampus --data DIR --out DIR --table docs/results-hippocampus.md
 
 About 40 minutes on one CPU core. Stopped, the same command goes on; done, it writes the table
 from the records in a minute.
@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from benchmarks._hippocampus_table import table
 from ranp.files import write_text
 from ranp.training.config import load_config
 from ranp.training.listeners import Listener, epoch_line
@@ -64,8 +65,6 @@ def main() -> None:
         for seed in SEEDS
         for name, method in METHODS.items()
     }
-    from benchmarks.hippocampus_table import table
-
     write_text(args.table, table(records, args.out))
 
 

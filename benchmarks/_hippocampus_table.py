@@ -1,0 +1,95 @@
+"""The table of `_hippocampus`: from records, and from steps measured in processes of their own."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks._step_memory import Measured, measure
+
+Records = Mapping[tuple[str, int], Mapping[str, Any]]
+
+_SHAPE = (2, 1, 32, 32, 32)
+
+
+def table(records: Records, out: Path) -> str:
+    """The page, from the records of all runs.
+
+    Args:
+        records: By network and seed.
+        out: Where the runs lie.
+    """
+    names = list(dict.fromkeys(name for name, _ in records))
+    seeds = list(dict.fromkeys(seed for _, seed in records))
+    rows = [
+        _row(
+            name,
+            [records[name, seed] for seed in seeds],
+            [_step(records[name, seed], out) for seed in seeds],
+        )
+        for name in names
+    ]
+    some = next(iter(records.values()))
+    heading = (
+        "network | Dice | anterior | posterior | GFLOPs | parameters | step memory, MiB "
+        "| step, CPU s | run, CPU s | run, wall s"
+    )
+    lines = [
+        "# Hippocampus: full network against RANP-f",
+        "",
+        "Made by `python -m benchmarks._hippocampus --data DIR --out DIR --table FILE` from the "
+        "runs' records; not edited by hand.",
+        "",
+        f"Recipe `{some['recipe']}`, {some['epochs']} epochs, seeds {', '.join(map(str, seeds))}, "
+        "208 volumes for training and 52 for validation (Medical Segmentation Decathlon, Task04), "
+        "validated on whole volumes.",
+        "",
+        heading,
+        " | ".join(["---"] + ["---:"] * heading.count("|")),
+        *rows,
+        "",
+        "Dice: of every run the mean over its last five epochs; then mean ± standard deviation "
+        "over the seeds. GFLOPs and parameters: counted by the paper's rules at the training size, "
+        f"{_SHAPE[-1]}³, one sample. Step memory: measured growth of the resident set in two "
+        f"training steps with batch {_SHAPE[0]}, in a process of its own, kernels' workspaces "
+        "included. Times: one thread; the wall clock ran on a machine that had other work, the CPU "
+        "time did not wait for it. The run's time includes validation and, for RANP-f, scoring.",
+        "",
+        f"torch {some['versions']['torch']}, ranp {some['versions']['ranp']}.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _step(record: Mapping[str, Any], out: Path) -> Measured:
+    plan = out / Path(record["run"]).name / "plan.json"
+    return measure("hippocampus", _SHAPE, "adam", plan if plan.exists() else None)
+
+
+def _row(name: str, records: Sequence[Mapping[str, Any]], steps: Sequence[Measured]) -> str:
+    costs = [record["slim"] or record["full"] for record in records]
+    cpu = [record["cpu_seconds"] for record in records]
+    cells = [
+        name,
+        *(_spread([r["metrics"][m]["mean"] for r in records], ".3f") for m in _METRICS),
+        _spread([c["gflops"] for c in costs], ".3f"),
+        _spread([c["param_mb"] * 2**18 for c in costs], ",.0f"),
+        _spread([step.peak / 2**20 for step in steps], ".0f"),
+        _spread([step.seconds for step in steps], ".2f"),
+        "interrupted" if None in cpu else _spread(cpu, ".0f"),
+        _spread([r["seconds"] for r in records], ".0f"),
+    ]
+    return " | ".join(cells)
+
+
+_METRICS = ("dice", "dice anterior", "dice posterior")
+
+
+def _spread(values: Sequence[float], form: str) -> str:
+    """Mean ± standard deviation over the seeds; one number where they are all the same."""
+    mean = format(statistics.fmean(values), form)
+    if len(set(values)) == 1:
+        return mean
+    return f"{mean} ± {format(statistics.stdev(values), form)}"
