@@ -40,14 +40,17 @@ def bundles(graph: ChannelGraph) -> list[Bundle]:
     for row, layer in zip(produced, voters, strict=True):
         row[layer.neurons] = True
     removable = np.flatnonzero(graph.removable)
-    patterns, bundle_of = np.unique(produced[:, removable], axis=1, return_inverse=True)
+    producers = np.packbits(produced[:, removable], axis=0).T.copy()  # a row of bits per class
+    together: dict[bytes, list[int]] = {}
+    for number, row in zip(removable.tolist(), producers, strict=True):
+        together.setdefault(row.tobytes(), []).append(number)
     result = []
-    for i in range(patterns.shape[1]):
-        classes = removable[bundle_of.ravel() == i]
+    for members in together.values():
+        classes = np.array(members)
         place = np.full(graph.classes, -1)
         place[classes] = np.arange(len(classes))
-        members = [layer for layer, said in zip(voters, patterns[:, i], strict=True) if said]
-        result.append(Bundle(classes, {layer.name: place[layer.neurons] for layer in members}))
+        says = [layer for layer, row in zip(voters, produced, strict=True) if row[classes[0]]]
+        result.append(Bundle(classes, {layer.name: place[layer.neurons] for layer in says}))
     return result
 
 

@@ -1,0 +1,65 @@
+"""When scoring stops by itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ranp.pruning import METHODS, Chooser, Settled, score
+from tests.pruning.nets import classifier, cross_entropy, pictures, traced
+
+
+def stops_after(choices, **options):
+    """After how many of the choices the rule says stop, and the agreement it reports."""
+    made = iter(choices)
+    settled = Settled(lambda scores: next(made), **options)
+    for batches in range(1, len(choices) + 1):
+        if settled(None):
+            return batches, settled.reached
+    return None, settled.reached
+
+
+def alive(*numbers):
+    result = np.zeros(10, bool)
+    result[list(numbers)] = True
+    return result
+
+
+def test_a_choice_that_never_changes_stops_at_the_first_look():
+    assert stops_after([alive(1, 2, 3)] * 20) == (8, 1.0)
+    assert stops_after([alive(1, 2, 3)] * 20, at_least=4) == (4, 1.0)
+
+
+def test_the_choice_after_half_of_the_batches_counts():
+    # The choice changes with the 6th batch: looks at 8 and 10 compare with 4 and 5, that at 12
+    # with 6.
+    choices = [alive(1, 2)] * 5 + [alive(1, 3)] * 15
+    assert stops_after(choices) == (12, 1.0)
+    assert stops_after(choices, agreement=0.5) == (8, 0.5)
+
+
+def test_scoring_stops_in_any_case_and_says_how_well_the_choices_agree():
+    changing = [alive(i % 10, (i + 1) % 10) for i in range(30)]
+    batches, reached = stops_after(changing)
+    assert batches == 16
+    assert reached < 0.98
+    assert stops_after(changing, at_most=11)[0] == 11
+
+
+@pytest.mark.parametrize("size", [2, 16])
+def test_the_choice_is_near_that_of_many_more_batches(size):
+    model = classifier(width=16)
+    graph = traced(model, 1, 2, 8, 8)
+    data = pictures(64, size)
+
+    def choose(scores):
+        return Chooser(model, graph, METHODS["ranp-f"], scores).choose(0.5)
+
+    settled = Settled(choose)
+    few = score(model, graph, data, cross_entropy, enough=settled)
+    many = score(model, graph, data, cross_entropy)
+    assert 8 <= few.batches <= 16
+    assert many.batches == 64
+    agreement = (choose(few) & choose(many)).sum() / choose(many).sum()
+    assert agreement >= 0.9
+    assert agreement >= settled.reached - 0.1
