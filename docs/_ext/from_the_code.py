@@ -33,15 +33,14 @@ class Methods(SphinxDirective):
         from ranp import METHODS
 
         rows = [
-            "| method | | importance | balanced (Eq. 9) | reweighted by (10) | selected | data |",
-            "|---|---|---|---|---|---|---|",
+            "| method | importance | balanced, Eq. 9 | reweighted, Eq. 10 | selection | data |",
+            "|---|---|---|---|---|---|",
         ]
         for method in METHODS.values():
             mask_gradients = method.criterion in ("mpmg", "mnmg")
             importance = "" if method.criterion == "none" else method.criterion
             cells = (
-                f"`{method.name}`",
-                method.about,
+                f"`{method.name}`: {method.about}",
                 f"{importance}-{method.reduction}" if mask_gradients else importance,
                 "yes" if method.balance else "",
                 method.resource or "",
