@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import re
+from itertools import cycle
 from typing import Any
 
 from docutils import nodes
-from latex2mathml.converter import convert
+from latex2mathml import converter
 from sphinx.application import Sphinx
 
 _TAG = re.compile(r"\\tag\{([^}]*)\}")
+_BAR = "<mo>&#x0007C;</mo>"
+
+
+def convert(latex: str, display: str = "inline") -> str:
+    """MathML in which the bars of \\lvert and \\rvert are brackets, not operators with space."""
+    forms = cycle(("prefix", "postfix"))
+    bars = lambda _: f'<mo stretchy="false" form="{next(forms)}">|</mo>'  # noqa: E731
+    return re.sub(_BAR, bars, converter.convert(latex, display=display))
 
 
 def _inline(self: Any, node: nodes.math) -> None:
