@@ -7,6 +7,7 @@ import json
 import pytest
 
 from ranp.recording import write_record
+from ranp.recording.explorer import explorable
 from ranp.report.comparison import Compared, Comparison, write_comparison
 from ranp.report.page import write_report
 from ranp.resources import count
@@ -16,7 +17,8 @@ from tests.report.networks import make_chooser, record_of
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;{{7*7}}\u2028"
 
 MOVE = """((method, percent) => {
-  const radio = [...document.querySelectorAll('input[name="method"]')].find(r => r.value === method);
+  const all = (selector) => [...document.querySelectorAll(selector)];
+  const radio = all('input[name="method"]').find((choice) => choice.value === method);
   radio.checked = true;
   radio.dispatchEvent(new Event("change"));
   const box = document.getElementById("sparsity-exact");
@@ -28,10 +30,9 @@ MOVE = """((method, percent) => {
     live[node.dataset.live] = node.dataset.value === "" ? null : Number(node.dataset.value);
     text[node.dataset.live] = node.textContent;
   }
-  const column = (key) => [...document.querySelectorAll(`#table-${key} .after`)].map(n => n.textContent);
+  const texts = (selector) => all(selector).map((node) => node.textContent);
   return {
-    live, text, kept: column("neurons"), flops: column("flops"),
-    picture: [...document.querySelectorAll("#picture .after")].map(n => n.textContent),
+    live, text, kept: texts("#table-neurons .after"), picture: texts("#picture .after"),
     infeasible: document.getElementById("explorer").classList.contains("infeasible"),
     most: document.getElementById("feasible-label").textContent,
     milliseconds: Number(document.getElementById("explorer").dataset.milliseconds),
@@ -72,8 +73,6 @@ def test_the_slider_shows_what_the_library_computes(browser, tmp_path, name):
     record = record_of(chooser, 0.1)
     write_record(tmp_path, record)
     page = browser.open(write_report(tmp_path))
-    from ranp.recording.explorer import explorable
-
     methods = explorable(chooser)
     assert set(methods) == {"ranp-f", "ranp-m", "weighted", "vanilla", "layerwise", "random"}
     feasible = infeasible = 0
@@ -94,7 +93,8 @@ def test_the_slider_shows_what_the_library_computes(browser, tmp_path, name):
             feasible += 1
             costs = count(chooser.model, chooser.graph, alive)
             assert shown["live"] == costs.totals(), (method, percent)
-            assert shown["text"]["gflops"] == f"{costs.gflops:,.2f}"
+            digits = len(shown["text"]["gflops"].partition(".")[2])
+            assert digits >= 4 and shown["text"]["gflops"] == f"{costs.gflops:,.{digits}f}"
     assert feasible > 6 and (infeasible > 6 or chooser.floor)
     check_quiet(page)
     page.close()

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import math
-import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ranp.files import write_text
-from ranp.report.charts import LineChart, line_chart, network_picture
-from ranp.report.rendering import figure, render
+from ranp.report.rendering import digits_for, figure, render
 from ranp.report.runs import StoredRun, load_run
+from ranp.report.sections import curves, layer_charts, picture, stages, timeline
 
 _MIB = 2**20
-STAGES = {
-    "vanilla": ("Importance", "Eq. 6"),
-    "weighted": ("Balanced", "Eq. 9"),
-    "ranp-f": ("Reweighted by FLOPs", "Eq. 10"),
-    "ranp-m": ("Reweighted by memory", "Eq. 10"),
-}
-"""Rankings that are the stages of the method: heading and equation."""
 
 
 def write_report(path: str | Path, out: str | Path | None = None) -> Path:
@@ -45,19 +35,21 @@ def write_report(path: str | Path, out: str | Path | None = None) -> Path:
 def render_report(run: StoredRun) -> str:
     """The report of a run as HTML."""
     record = run.pruning
+    costs = _costs(run)
     return render(
         "report.html",
         script="explorer.js",
         run=run.name,
         title=_title(run),
         facts=_facts(run),
-        figures=[*_costs(run), *_measured(record), *_accuracy(run)],
+        figures=[*costs, *_measured(record), *_accuracy(run)],
+        digits={each.key: each.digits for each in costs},
         record=record,
-        charts=_layer_charts(record),
-        picture=_picture(record),
-        stages=_stages(record),
-        timeline=_timeline(record),
-        curves=_curves(run),
+        charts=layer_charts(record),
+        picture=picture(record),
+        stages=stages(record),
+        timeline=timeline(record),
+        curves=curves(run),
         training=run.training,
         page_data=_page_data(record) if record and "explorer" in record else None,
         about=_about(run),
@@ -79,6 +71,7 @@ class Figure:
         after: Of the slim network.
         share: What is left.
         note: How it was found.
+        digits: After the point.
     """
 
     key: str
@@ -88,6 +81,7 @@ class Figure:
     after: str
     share: float | None
     note: str
+    digits: int = 0
 
 
 def _figure(
@@ -95,7 +89,9 @@ def _figure(
 ) -> Figure:
     before, after = pair
     share = after / before if before else None
-    return Figure(key, label, unit, figure(before, digits), figure(after, digits), share, note)
+    digits = 0 if isinstance(before, int) else digits_for(before, digits)
+    shown = (figure(before, digits), figure(after, digits))
+    return Figure(key, label, unit, *shown, share, note, digits)
 
 
 def _costs(run: StoredRun) -> list[Figure]:
@@ -178,210 +174,6 @@ def _shapes(value: Any) -> Iterable[list[int]]:
     if isinstance(value, list):
         for item in value:
             yield from _shapes(item)
-
-
-# Layer by layer.
-
-
-@dataclass(frozen=True)
-class LayerChart:
-    """A bar for every layer: the full network's, and in it the slim one's.
-
-    Attributes:
-        key: The quantity.
-        title: Of the chart.
-        unit: Of the numbers.
-        digits: After the point.
-        rows: Layer name, before, after.
-        largest: What the longest bar stands for.
-        scale: Counted values x scale are the numbers shown.
-    """
-
-    key: str
-    title: str
-    unit: str
-    digits: int
-    rows: list[tuple[str, float, float]]
-    largest: float
-    scale: float
-
-
-def _layer_charts(record: Mapping[str, Any] | None) -> list[LayerChart]:
-    if record is None:
-        return []
-    neurons = [(each["name"], each["neurons"], each["kept"]) for each in record["layers"]]
-    charts = [_layer_chart("neurons", "Neurons", "", 0, neurons, 1)]
-    for key, title, unit, digits, scale in (
-        ("flops", "Operations", "GFLOPs", 3, 1e-9),
-        ("activations", "Activation memory", "MB", 2, 4 / _MIB),
-        ("parameters", "Parameters", "MB", 3, 4 / _MIB),
-    ):
-        if "rows" in record:
-            rows = [
-                (
-                    each["name"],
-                    *(sum(record["rows"][r][key][i] for r in each["rows"]) for i in (0, 1)),
-                )
-                for each in record["layers"]
-            ]
-            charts.append(_layer_chart(key, title, unit, digits, rows, scale))
-    return charts
-
-
-def _layer_chart(
-    key: str, title: str, unit: str, digits: int, rows: list[Any], scale: float
-) -> LayerChart:
-    scaled = [(name, before * scale, after * scale) for name, before, after in rows]
-    largest = max((before for _, before, _ in scaled), default=0) or 1
-    return LayerChart(key, title, unit, digits, scaled, largest, scale)
-
-
-def _picture(record: Mapping[str, Any] | None) -> Any:
-    if record is None or "topology" not in record:
-        return None
-    return network_picture(record["layers"], record["topology"])
-
-
-# Importance.
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One ranking: the spread of importance in every layer, on a logarithmic axis from 0 to 1000.
-
-    Attributes:
-        method: The method that ranks by it.
-        title: For people.
-        equation: Of the paper.
-        low: Where the axis begins: the lowest end of the layers' 5 %.
-        high: Where it ends: the largest importance.
-        threshold: The least important neuron that is kept; None if none is.
-        cut: The threshold on the axis.
-        rows: For each layer the places of its quantiles and its mean.
-        numbers: The same as numbers.
-    """
-
-    method: str
-    title: str
-    equation: str
-    low: float
-    high: float
-    threshold: float | None
-    cut: float
-    rows: list[list[float]]
-    numbers: list[list[float]]
-
-
-def _stages(record: Mapping[str, Any] | None) -> list[Stage]:
-    methods = ((record or {}).get("explorer") or {}).get("methods", {})
-    ranked = {name: m for name, m in methods.items() if "levels" in m}
-    order = [*(name for name in STAGES if name in ranked), *(n for n in ranked if n not in STAGES)]
-    sparsity = float((record or {}).get("settings", {}).get("sparsity", 0))
-    return [_stage(name, ranked[name], sparsity) for name in order]
-
-
-def _stage(name: str, ranking: Mapping[str, Any], sparsity: float) -> Stage:
-    levels, quantiles = ranking["levels"], ranking["quantiles"]
-    ranked = _unpack(levels["packed"])
-    k = int(len(ranked) * (1 - sparsity))
-    share = ranked[k - 1] / 65535 if k else 1.0
-    threshold = 10 ** (levels["low"] + share * (levels["high"] - levels["low"]))
-    low = min((row[1] for row in quantiles if row[1] > 0), default=10 ** levels["low"])
-    high = 10 ** levels["high"]
-    title, equation = STAGES.get(name, (name, "its own criterion"))
-
-    def place(value: float) -> float:
-        if value <= low or high <= low:
-            return 0.0
-        return round(1000 * min(math.log(value / low) / math.log(high / low), 1), 1)
-
-    return Stage(
-        method=name,
-        title=title,
-        equation=equation,
-        low=low,
-        high=high,
-        threshold=threshold if k else None,
-        cut=place(threshold),
-        rows=[[place(value) for value in row] for row in quantiles],
-        numbers=quantiles,
-    )
-
-
-def _unpack(packed: Mapping[str, str]) -> tuple[int, ...]:
-    raw = base64.b64decode(packed["base64"])
-    width = int(packed["dtype"][1])
-    return struct.unpack(f"<{len(raw) // width}{'H' if width == 2 else 'I'}", raw)
-
-
-# Over time.
-
-
-@dataclass(frozen=True)
-class TimeChart:
-    """Lines over time with what they say, and their numbers."""
-
-    title: str
-    x: str
-    y: str
-    chart: LineChart
-    header: list[str]
-    numbers: list[list[str]]
-
-
-_TABLE_ROWS = 40
-
-
-def _timeline(record: Mapping[str, Any] | None) -> TimeChart | None:
-    """The bytes alive during a training step, full against slim."""
-    lines = (record or {}).get("timelines") or {}
-    if not lines:
-        return None
-    curves, marks = {}, []
-    for name, line in lines.items():
-        ends = max(len(line["bytes"]) - 1, 1)
-        curves[name] = [(100 * i / ends, size / _MIB) for i, size in enumerate(line["bytes"])]
-        marks.append(100 * line["backward"] / ends)
-    backward = sum(marks) / len(marks)
-    chart = line_chart(curves, steps=True, marks=[(backward, "backward begins")])
-    places = range(0, 101, 5)
-    numbers = [
-        [f"{place} %", *(figure(_at(curve, place), 1) for curve in curves.values())]
-        for place in places
-    ]
-    return TimeChart(
-        "Memory of a training step",
-        "progress of the step, %",
-        "MB alive",
-        chart,
-        ["progress", *(f"{name}, MB" for name in curves)],
-        numbers,
-    )
-
-
-def _at(curve: Sequence[tuple[float, float]], x: float) -> float:
-    return next((y for place, y in reversed(curve) if place <= x), curve[0][1])
-
-
-def _curves(run: StoredRun) -> TimeChart | None:
-    """The metric that the run was trained for, by epoch."""
-    goal = (run.training or {}).get("goal")
-    points = [
-        (float(line["epoch"]), float(line["metrics"][goal]))
-        for line in run.epochs
-        if goal and goal in (line.get("metrics") or {})
-    ]
-    if len(points) < 2:
-        return None
-    every = -(-len(points) // _TABLE_ROWS)
-    return TimeChart(
-        "Training",
-        "epoch",
-        str(goal),
-        line_chart({str(goal): points}, from_zero=False),
-        ["epoch", str(goal)],
-        [[f"{x:g}", f"{y:.4f}"] for x, y in [*points[:-1:every], points[-1]]],
-    )
 
 
 # The end: what it depends on.

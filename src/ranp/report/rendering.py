@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+
+MOST_DIGITS = 8
 
 
 def render(template: str, *, script: str, **content: Any) -> str:
@@ -54,6 +57,12 @@ def _source_hash(script: str) -> str:
 def figure(value: float, digits: int = 2) -> str:
     """A number for reading: whole ones with separators, others with some digits."""
     return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
+
+
+def digits_for(value: float, least: int) -> int:
+    """How many digits after the point: more where numbers are small, so that three count."""
+    more = 0 if value <= 0 else max(0, math.ceil(1 - math.log10(value)))
+    return min(least + more, MOST_DIGITS)
 
 
 def percent(share: float) -> str:

@@ -95,6 +95,7 @@ def _from_plan(plan: dict[str, Any]) -> dict[str, Any]:
     same = ("network", "method", "settings", "protect", "inputs")
     return {
         **{name: plan[name] for name in same},
+        "command": None,
         "totals": plan["costs"],
         "environment": plan["versions"],
         "layers": [

@@ -182,11 +182,17 @@
 
   const $ = (selector, root = document) => root.querySelector(selector);
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
-  const formats = [0, 1, 2, 3].map(
-    (digits) =>
-      new Intl.NumberFormat("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits })
-  );
-  const form = (value, digits) => formats[digits].format(value);
+  // toFixed rounds the number itself, as Python does; Intl.NumberFormat its shortest decimals.
+  const form = (value, digits) => {
+    const [whole, fraction] = value.toFixed(digits).split(".");
+    const grouped = whole.replace(/\B(?=(\d{3})+$)/g, ",");
+    return fraction ? `${grouped}.${fraction}` : grouped;
+  };
+
+  // Only what changes is written: layout is most of the work of a move.
+  const write = (node, text) => {
+    if (node.textContent !== text) node.textContent = text;
+  };
 
   const panel = $("#explorer");
   const range = $("#sparsity");
@@ -249,9 +255,9 @@
         (found.empty.length > 1 ? `, and ${found.empty.length - 1} more.` : ".");
     for (const { node, key, digits, full, share } of live) {
       const value = found.totals[key];
-      node.textContent = feasible ? form(value, digits) : "–";
+      write(node, feasible ? form(value, digits) : "–");
       node.dataset.value = feasible ? value : "";
-      share.textContent = feasible ? `${form((100 * value) / full, 1)} %` : "";
+      write(share, feasible ? `${form((100 * value) / full, 1)} %` : "");
     }
     showLayers(found);
     showThresholds();
@@ -267,17 +273,17 @@
             ? kept[number]
             : chart.scale * data.layers[number].rows.reduce((s, r) => s + rows[chart.key][r], 0);
         parts.bar.setAttribute("width", (100 * value) / chart.largest);
-        parts.after.textContent = form(value, chart.digits);
-        parts.left.textContent = parts.before ? `${form((100 * value) / parts.before, 0)} %` : "";
+        write(parts.after, form(value, chart.digits));
+        write(parts.left, parts.before ? `${form((100 * value) / parts.before, 0)} %` : "");
         parts.row.classList.toggle("empty", kept[number] === 0);
       });
     }
     blocks.forEach(({ block, kept: bar, label, width }, number) => {
       bar.setAttribute("width", (width * kept[number]) / layers[number].size);
-      label.textContent = form(kept[number], 0);
+      write(label, form(kept[number], 0));
       block.classList.toggle("empty", kept[number] === 0);
     });
-    listed.forEach((cell, number) => (cell.textContent = form(kept[number], 0)));
+    listed.forEach((cell, number) => write(cell, form(kept[number], 0)));
   }
 
   function showThresholds() {
@@ -288,7 +294,7 @@
       const value = 10 ** (levels.low + share * (levels.high - levels.low));
       const cut = high > low ? 1000 * within((Math.log(value) - low) / (high - low)) : 0;
       head.classList.toggle("chosen", name === method);
-      threshold.textContent = k ? Number(value.toPrecision(3)) : "none";
+      write(threshold, k ? `${Number(value.toPrecision(3))}` : "none");
       for (const veil of veils) veil.setAttribute("width", cut);
       for (const line of lines) {
         line.setAttribute("x1", cut);

@@ -1,0 +1,66 @@
+"""The geometry of charts."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ranp.report.charts import line_chart, network_picture, nice_ticks, scatter
+
+values = st.floats(1e-6, 1e9)
+
+
+@given(values, values)
+def test_ticks_are_few_round_and_cover_the_range(a, b):
+    low, high = min(a, b), max(a, b)
+    ticks = nice_ticks(low, high)
+    assert len(ticks) <= 8
+    if high > low * (1 + 1e-9):
+        assert ticks[0] <= low * (1 + 1e-6) + 1e-12 and ticks[-1] >= high * (1 - 1e-6)
+
+
+def layer(neurons, kept):
+    return {"name": "conv", "neurons": neurons, "kept": kept, "fixed": 0}
+
+
+@given(st.lists(st.integers(1, 2048), min_size=1, max_size=70))
+def test_blocks_never_overlap_and_are_as_wide_as_their_channels(neurons):
+    topology = {"space": [[8, 8]] * len(neurons), "feeds": [], "adds": []}
+    picture = network_picture([layer(n, n) for n in neurons], topology)
+    for left, right in pairwise(picture.blocks):
+        assert left.x + left.width < right.x
+    assert picture.blocks[-1].x + picture.blocks[-1].width <= picture.width
+    wide = [b for b in picture.blocks if b.width > 4.5]
+    for a, b in pairwise(wide):
+        assert a.width / b.width == pytest.approx(a.neurons / b.neurons, rel=0.03)
+
+
+def test_an_encoder_and_decoder_make_a_u_with_straight_skips():
+    spaces = [[32] * 3, [16] * 3, [8] * 3, [16] * 3, [32] * 3]
+    feeds = [[0, 1], [1, 2], [2, 3], [1, 3], [3, 4], [0, 4]]
+    picture = network_picture(
+        [layer(8, 4)] * 5, {"space": spaces, "feeds": feeds, "adds": [[1, 3]]}
+    )
+    heights = [block.y for block in picture.blocks]
+    assert heights[0] == heights[4] < heights[1] == heights[3] < heights[2]
+    assert [link.kind for link in picture.links] == ["next"] * 3 + ["skip", "next", "skip", "add"]
+    assert all("H" in link.path for link in picture.links if link.kind == "skip")
+    assert [block.kept_width / block.width for block in picture.blocks] == [0.5] * 5
+
+
+def test_lines_reach_from_edge_to_edge():
+    chart = line_chart({"a": [(0, 0), (5, 10)]}, width=100, height=50)
+    assert chart.series[0].line == "M0.0 50.0L100.0 0.0"
+    assert [tick.label for tick in chart.y_ticks] == ["0", "2", "4", "6", "8", "10"]
+
+
+def test_costs_far_apart_stand_on_a_logarithmic_axis():
+    far = scatter([("a", 1, 50, 49, 51, 0), ("b", 10, 60, 60, 60, 1), ("c", 100, 70, 70, 70, 2)])
+    xs = [point.x for point in far.points]
+    assert xs[1] - xs[0] == pytest.approx(xs[2] - xs[1], abs=0.2)
+    near = scatter([("a", 2, 50, 49, 51, 0), ("b", 4, 60, 60, 60, 1)])
+    assert near.points[1].x == pytest.approx(2 * near.points[0].x, abs=0.2)
+    assert near.points[0].low > near.points[0].y > near.points[0].high  # down is up in SVG

@@ -1,0 +1,144 @@
+"""Reports from stored records: what they are made from, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from ranp.api import make_plan
+from ranp.errors import IntegrityError, UsageError
+from ranp.files import write_sealed_json
+from ranp.models import registry
+from ranp.pruning import METHODS, Chooser
+from ranp.recording import make_record, write_record
+from ranp.recording.explorer import PAPER, explorable
+from ranp.report.page import write_report
+from ranp.report.runs import load_run
+from tests.report.networks import make_chooser, random_scores, record_of
+
+
+@pytest.fixture(scope="module")
+def chooser():
+    return make_chooser("unet")
+
+
+def text_of(page):
+    """What a reader sees."""
+    page = re.sub(r"<(script|style).*?</\1>", "", page.read_text(), flags=re.S)
+    return " ".join(re.sub(r"<[^>]*>", " ", page).split())
+
+
+def test_it_is_made_without_torch_and_names_the_totals(chooser, tmp_path):
+    record = record_of(chooser, command="ranp prune net --sparsity 0.4")
+    write_record(tmp_path, record)
+    program = (
+        "import sys\nfrom ranp.report.page import write_report\n"
+        "print(write_report(sys.argv[1]))\n"
+        "assert not {'torch', 'numpy', 'ranp.pruning', 'ranp.graph'} & set(sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(tmp_path / "report.html")
+    shown = text_of(tmp_path / "report.html")
+    for totals in record["totals"].values():
+        assert f"{totals['neurons']:,}" in shown
+        assert f"{totals['param_mb']:.4f}" in shown
+    assert "ranp prune net --sparsity 0.4" in shown
+    assert record["fingerprint"] in shown
+    assert all(layer["name"] in shown for layer in record["layers"])
+
+
+def test_nothing_is_fetched_and_only_its_own_scripts_may_run(chooser, tmp_path):
+    write_record(tmp_path, record_of(chooser))
+    page = write_report(tmp_path).read_text()
+    addresses = re.findall(r"""(?:src|href|action|url)\s*[=(]\s*["']?([^"')\s>]+)""", page)
+    assert set(addresses) <= {"data:,", "#hatch", "${CSS.escape(head.dataset.stage"}
+    assert "default-src 'none'" in page.replace("&#39;", "'")
+    assert page.count("sha256-") == 2
+
+
+def test_a_plan_alone_gives_what_it_knows(chooser, tmp_path):
+    plan = make_plan(chooser, 0.4, network="net")
+    plan.save(tmp_path / "plan.json")
+    out = write_report(tmp_path / "plan.json", tmp_path / "elsewhere" / "page.html")
+    shown = text_of(out)
+    assert "Neurons" in shown and "Importance" not in shown and "The network" not in shown
+    for name, layer in plan.layers.items():
+        assert f"{name} {len(layer.kept)} {layer.neurons}" in shown
+
+
+def test_a_plan_beside_its_own_record_brings_the_record(chooser, tmp_path):
+    write_record(tmp_path, record_of(chooser, 0.4))
+    make_plan(chooser, 0.4, network="net").save(tmp_path / "plan.json")
+    make_plan(chooser, 0.3, network="net").save(tmp_path / "other.json")
+    assert "explorer" in (load_run(tmp_path / "plan.json").pruning or {})
+    assert "explorer" not in (load_run(tmp_path / "other.json").pruning or {})
+
+
+def test_a_training_run_shows_its_metrics_and_curve(chooser, tmp_path):
+    write_record(tmp_path, record_of(chooser))
+    epochs = [{"epoch": e, "metrics": {"miou": 0.5 + 0.01 * e}} for e in range(1, 11)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(e) + "\n" for e in epochs))
+    training = {
+        "schema": 1,
+        "kind": "record",
+        "goal": "miou",
+        "recipe": "shapenet",
+        "metrics": {"miou": {"mean": 0.5812, "std": 0.0158, "last": 0.6}},
+        "epochs": 10,
+        "seconds": 12.5,
+        "seed": 7,
+    }
+    write_sealed_json(tmp_path / "record.json", training)
+    page = write_report(tmp_path)
+    shown = text_of(page)
+    assert "0.5812 ± 0.0158" in shown
+    assert 'class="line s1" d="M0.0' in page.read_text()
+    (tmp_path / "pruning.json").unlink()
+    assert "0.5812 ± 0.0158" in text_of(write_report(tmp_path))
+
+
+def test_a_method_that_no_slider_can_follow_still_has_a_report(tmp_path):
+    record = record_of(make_chooser("unet", "flat"))
+    assert set(record["explorer"]["methods"]) == set(PAPER)
+    write_record(tmp_path, record)
+    assert "made by flat" in text_of(write_report(tmp_path))
+
+
+def test_the_slider_offers_what_the_scores_allow():
+    assert next(iter(explorable(make_chooser("unet", "ranp-m")))) == "ranp-m"
+    without = make_chooser("unet", "layerwise")
+    object.__setattr__(without, "scores", None)
+    assert set(explorable(without)) == {"layerwise", "random"}
+
+
+def test_errors_name_the_way_out(chooser, tmp_path):
+    with pytest.raises(UsageError, match="does not exist"):
+        write_report(tmp_path / "nothing")
+    with pytest.raises(UsageError, match=r"holds no pruning\.json.*ranp prune"):
+        write_report(tmp_path)
+    path = write_record(tmp_path, record_of(chooser))
+    path.write_text(path.read_text().replace('"lambda": 11', '"lambda": 12'))
+    with pytest.raises(IntegrityError, match="was changed"):
+        write_report(tmp_path)
+    write_sealed_json(path, {"kind": "pruning", "schema": 99})
+    with pytest.raises(IntegrityError, match="schema 99"):
+        write_report(tmp_path)
+
+
+def test_the_page_of_the_23_layer_network_is_below_a_megabyte(tmp_path):
+    from ranp.graph import build_graph
+
+    spec = registry.spec("unet3d-23-shapenet")
+    model = spec.build()
+    graph = build_graph(model, spec.input_shape)
+    assert graph.neurons == 9042
+    chooser = Chooser(model, graph, METHODS["ranp-f"], random_scores(graph), lam=spec.reweighting)
+    write_record(tmp_path, make_record(chooser, make_plan(chooser, 0.5)))
+    assert write_report(tmp_path).stat().st_size <= 1_000_000
