@@ -14,11 +14,7 @@ from ranp.pruning.select import check_sparsity
 
 
 def select_weights(
-    graph: ChannelGraph,
-    sensitivity: Mapping[str, Tensor],
-    sparsity: float,
-    *,
-    backward: bool = True,
+    graph: ChannelGraph, sensitivity: Mapping[str, Tensor], sparsity: float
 ) -> Alive:
     """SNIP NP: global top-k over single weights, then removal of dead neurons.
 
@@ -28,7 +24,6 @@ def select_weights(
             not change the order).
         sparsity: The share of weights to remove. Layers that must stay whole, the last one among
             them, keep all of theirs.
-        backward: Whether neurons that feed nothing go, besides those that nothing feeds.
     """
     check_sparsity(sparsity)
     whole = {n for n, layer in graph.layers.items() if not graph.removable[layer.neurons].any()}
@@ -41,7 +36,7 @@ def select_weights(
         for name, layer in graph.layers.items()
         if (rows := sensitivity.get(name)) is not None
     }
-    return remove_dead(graph, connections, backward=backward)
+    return remove_dead(graph, connections)
 
 
 def _connections(layer: Layer, survives: Tensor) -> NDArray[np.bool_]:
@@ -58,15 +53,12 @@ def _connections(layer: Layer, survives: Tensor) -> NDArray[np.bool_]:
     return result
 
 
-def remove_dead(
-    graph: ChannelGraph, connections: Mapping[str, NDArray[np.bool_]], *, backward: bool = True
-) -> Alive:
+def remove_dead(graph: ChannelGraph, connections: Mapping[str, NDArray[np.bool_]]) -> Alive:
     """The channels that signals still pass through: reached from before, and needed behind.
 
     Args:
         graph: The channel graph.
         connections: By layer, which input channel reaches which neuron.
-        backward: Whether channels that feed nothing go as well.
     """
     alive = graph.all_alive()
     while True:
@@ -77,7 +69,7 @@ def remove_dead(
             live = connections[name] & alive[layer.inputs] & alive[layer.neurons][:, None]
             reached[layer.neurons[live.any(1)]] = True
             needed[layer.inputs[live.any(0)]] = True
-        still = alive & reached & (needed if backward else True)
+        still = alive & reached & needed
         if np.array_equal(still, alive):
             return alive
         alive = still
