@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 # Two test processes with one compute thread each: fastest on a small machine, and no oversubscription.
 JOBS   ?= 2
 
-.PHONY: demo test lint slow bench clean
+.PHONY: demo test lint slow bench docs clean
 .DEFAULT_GOAL := test
 
 $(STAMP): pyproject.toml constraints.txt
@@ -32,6 +32,10 @@ slow: $(STAMP)  ## the tests that take minutes
 
 bench: $(STAMP)  ## speed and memory, as ratios measured side by side
 	$(BIN)/python -m benchmarks
+
+docs: $(STAMP)  ## the documentation site, in build/docs
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+	@echo "Open build/docs/index.html"
 
 clean:
 	rm -rf $(VENV) out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

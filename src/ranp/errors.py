@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class RanpError(Exception):
-    """Base of all errors raised on purpose: one line that names the thing, the reason, the way out."""
+    """Base of all errors raised on purpose: one line with the thing, the reason, the way out."""
 
     exit_code = 1
 
@@ -37,7 +37,7 @@ class TraceError(RanpError):
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Returns " Did you mean 'x'?" for the closest known name, otherwise the list of known names."""
+    """Returns " Did you mean 'x'?" for the closest known name, otherwise all known names."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1)
     if close:
