@@ -181,7 +181,8 @@ def _shapes(value: Any) -> Iterable[list[int]]:
 
 def _about(run: StoredRun) -> list[tuple[str, list[tuple[str, str]]]]:
     record, training = run.pruning or {}, run.training or {}
-    settings = {name: _text(value) for name, value in record.get("settings", {}).items()}
+    chosen = record.get("settings", {})
+    settings = {name: _text(value) for name, value in chosen.items() if value is not None}
     if record.get("protect"):
         settings["protect"] = ", ".join(record["protect"])
     hashes = {"fingerprint of the network": record.get("fingerprint"), **record.get("files", {})}
@@ -207,7 +208,7 @@ def _text(value: Any) -> str:
         return ", ".join(f"{name} {_text(item)}" for name, item in value.items())
     if isinstance(value, float):
         return f"{value:.6g}"
-    return "none" if value is None else str(value)
+    return str(value)
 
 
 def _page_data(record: Mapping[str, Any]) -> dict[str, Any]:
