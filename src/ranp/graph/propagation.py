@@ -44,12 +44,18 @@ class Decisions:
 
 @dataclass(frozen=True)
 class Record:
-    """One operation of the pass, for the check pass to compare with."""
+    """One operation of the pass, for the check pass to compare with.
+
+    Attributes:
+        name: The operation's name.
+        site: Where it stands in the code.
+        reading: How it was read, if there was a choice.
+        outputs: Shape and labels of each tensor that it gave.
+    """
 
     name: str
     site: Site
     reading: Hashable | None
-    inputs: tuple[Dims, ...]
     outputs: tuple[tuple[tuple[int, ...], Dims], ...]
 
 
@@ -233,9 +239,9 @@ class Propagator(Tracer):
         """Applies the operation's rule."""
         if not operation.outputs:
             return
-        inputs = tuple(self.dims(tensor) for tensor in operation.inputs)
         outputs = self._apply_rule(operation)
         if self._site in self.decisions.pinned_sites:
+            inputs = [self.dims(tensor) for tensor in operation.inputs]
             for dim in (d for dims in (*inputs, *outputs) for d in dims):
                 self.pin(dim, f"channel numbers are fixed by the code ({operation.short_name})")
         for tensor, dims in zip(operation.outputs, outputs, strict=True):
@@ -248,16 +254,17 @@ class Propagator(Tracer):
                 operation.name,
                 self._site,
                 self._reading,
-                inputs,
                 tuple(zip(shapes, outputs, strict=True)),
             )
         )
 
     def _inherit_origin(self, operation: Operation) -> None:
         origins = [self._origin.get(tensor) for tensor in operation.inputs]
-        if origins and None not in origins:
-            for tensor in operation.outputs:
+        for tensor in operation.outputs:
+            if origins and None not in origins:
                 self._origin[tensor] = origins[0]
+            else:  # an operation in place may have mixed an activation into a weight
+                self._origin.pop(tensor, None)
 
     def _apply_rule(self, operation: Operation) -> list[Dims]:
         rule = _rule_for(operation)
