@@ -40,6 +40,7 @@ python_maximum_signature_line_length = 80
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 
+pygments_dark_style = "github-dark"
 html_theme = "furo"
 html_title = f"ranp {version}"
 html_static_path = ["_static"]

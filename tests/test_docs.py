@@ -13,6 +13,7 @@ announced by `about`: ```output about.
 
 from __future__ import annotations
 
+import html
 import io
 import os
 import re
@@ -29,6 +30,7 @@ import torch
 import ranp
 import ranp.cli
 from ranp.data.registry import synthesise
+from tests.report.browser import Browser, find_chromium
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *ROOT.glob("src/**/*.md")]
@@ -198,21 +200,61 @@ def test_reference_names_the_whole_public_interface():
     assert not missing
 
 
-def test_site_builds_without_warnings_and_needs_no_network(tmp_path):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built documentation; warnings are errors."""
     pytest.importorskip("sphinx")
+    folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
-        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-E", "docs", tmp_path],
+        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-E", "docs", folder],
         cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_site_needs_no_network(site):
     loaded = re.compile(r"<(?:script|img|link|iframe)\b[^>]*(?:src|href)=[\"'](?:https?:)?//[^>]*>")
-    pages = list(tmp_path.rglob("*.html"))
+    pages = list(site.rglob("*.html"))
     assert len(pages) > 20
     for page in pages:
         assert not loaded.findall(page.read_text()), page
-    commands = (tmp_path / "reference/cli.html").read_text()
+
+
+def test_site_knows_every_command_and_method(site):
+    commands = text_of(site / "reference/cli.html")
     for command in ranp.cli.app.registered_commands:
-        assert f"ranp {command.name}" in commands
+        assert f"$ ranp {command.name} " in commands
+    for option in ("--sparsity X", "--lambda X", "--json", "--quiet, -q"):
+        assert option in commands
+    methods = text_of(site / "reference/methods.html")
+    assert all(f"{name}: " in methods for name in ranp.METHODS)
+
+
+def text_of(page: Path) -> str:
+    return html.unescape(" ".join(re.sub(r"<[^>]*>", "", page.read_text()).split()))
+
+
+def test_site_in_a_browser(site):
+    program = find_chromium()
+    if program is None:
+        pytest.skip("no Chromium is installed (Debian: apt-get install chromium)")
+    browser = Browser(program)
+    try:
+        for name in ("index", "explanation/method", "reference/api", "reference/cli"):
+            page = browser.open(site / f"{name}.html", width=390, dark=name == "index")
+            assert page.complaints() == []
+            assert all(url.startswith(("file:", "data:")) for url in page.requests())
+            wide = "document.documentElement.scrollWidth - window.innerWidth"
+            assert page.run(wide) <= 0, f"{name} is wider than a phone"
+            page.screenshot(ROOT / f"out/screenshots/docs-{name.replace('/', '-')}.png")
+            if name == "explanation/method":
+                heights = "[...document.querySelectorAll('.equation math')]"
+                heights += ".map(e => e.getBoundingClientRect().height)"
+                assert len(page.run(heights)) == 10 and min(page.run(heights)) > 15
+            page.close()
+    finally:
+        browser.close()
