@@ -48,7 +48,7 @@ def test_it_is_made_without_torch_and_names_the_totals(chooser, tmp_path):
     shown = text_of(tmp_path / "report.html")
     for totals in record["totals"].values():
         assert f"{totals['neurons']:,}" in shown
-        assert f"{totals['param_mb']:.4f}" in shown
+        assert f"{totals['param_mb']:.3f}" in shown
     assert "ranp prune net --sparsity 0.4" in shown
     assert record["fingerprint"] in shown
     assert all(layer["name"] in shown for layer in record["layers"])

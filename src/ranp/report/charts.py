@@ -187,8 +187,8 @@ class LineChart:
 def line_chart(
     lines: Mapping[str, Sequence[tuple[float, float]]],
     *,
-    width: float = 640,
-    height: float = 220,
+    width: float = 760,
+    height: float = 230,
     from_zero: bool = True,
     steps: bool = False,
     marks: Iterable[tuple[float, str]] = (),

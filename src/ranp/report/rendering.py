@@ -61,7 +61,7 @@ def figure(value: float, digits: int = 2) -> str:
 
 def digits_for(value: float, least: int) -> int:
     """How many digits after the point: more where numbers are small, so that three count."""
-    more = 0 if value <= 0 else max(0, math.ceil(1 - math.log10(value)))
+    more = 0 if value <= 0 else max(0, math.ceil(-math.log10(value)))
     return min(least + more, MOST_DIGITS)
 
 
