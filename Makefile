@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 # Two test processes with one compute thread each: fastest on a small machine, and no oversubscription.
 JOBS   ?= 2
 
-.PHONY: demo test lint slow bench docs clean
+.PHONY: demo test lint slow bench docs networks clean
 .DEFAULT_GOAL := test
 
 $(STAMP): pyproject.toml constraints.txt
@@ -36,6 +36,11 @@ bench: $(STAMP)  ## speed and memory, as ratios measured side by side
 docs: $(STAMP)  ## the documentation site, in build/docs
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
 	@echo "Open build/docs/index.html"
+
+networks: $(STAMP)  ## the table of networks that were tried, in docs/networks.md
+	@mkdir -p build
+	$(BIN)/python -m tests.zoo.report > build/networks.md
+	mv build/networks.md docs/networks.md
 
 clean:
 	rm -rf $(VENV) out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
