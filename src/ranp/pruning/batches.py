@@ -96,11 +96,19 @@ def cut(batch: Any, pieces: int) -> list[Part]:
     return [(piece(slice(int(c[0]), int(c[-1]) + 1)), len(c) / size) for c in chunks]
 
 
+_OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "out of memory",
+    "not enough memory",
+    "could not create a primitive",  # oneDNN, when its own allocations fail
+    "could not create a memory object",
+    "could not execute a primitive",
+)
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory ran out; on a CPU it is a mere RuntimeError."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     text = str(error).lower()
-    return isinstance(error, RuntimeError) and (
-        "can't allocate memory" in text or "out of memory" in text or "not enough memory" in text
-    )
+    return isinstance(error, RuntimeError) and any(sign in text for sign in _OUT_OF_MEMORY)

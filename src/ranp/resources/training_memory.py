@@ -28,7 +28,6 @@ from ranp.graph.surgery import mode
 
 Optimizer = Literal["sgd", "momentum", "adam", "amsgrad"]
 # Optimizer states, each of the size of the parameters.
-_CONVOLUTIONS = (torch.ops.aten.convolution, torch.ops.aten.convolution_backward)
 _STATES: dict[str, int] = {"sgd": 0, "momentum": 1, "adam": 2, "amsgrad": 3}
 
 
@@ -82,11 +81,21 @@ class _LiveBytes(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         for tensor in tensors_in(out):
             self.follow(tensor)
-        copies = 0
-        if self._copies_in_convolutions and func.overloadpacket in _CONVOLUTIONS:
-            copies = sum(t.nbytes for t in tensors_in((args, kwargs, out)))
+        copies = _convolution_copies(func, args, out) if self._copies_in_convolutions else 0
         self.peak = max(self.peak, self.now() + copies)
         return out
+
+
+def _convolution_copies(func: Any, args: tuple[Any, ...], out: Any) -> int:
+    """Bytes of the copies that a convolution works on; 0 for other operations."""
+    if func is torch.ops.aten.convolution.default:
+        return sum(t.nbytes for t in tensors_in((args, out)))
+    if func is torch.ops.aten.convolution_backward.default:
+        # Gradients of the input and of the weight are computed one after the other.
+        by_input, by_weight = (0 if t is None else int(t.nbytes) for t in out[:2])
+        grad, x, weight = (int(t.nbytes) for t in args[:3])
+        return grad + max(weight + by_input, x + by_weight)
+    return 0
 
 
 def predict_training_memory(
