@@ -51,36 +51,37 @@ class LayerChart:
     scale: float
 
 
+# Quantity, title, and its units from large to small with what one counted thing is in them.
+_MEASURES = (
+    ("flops", "Operations", (("GFLOPs", 1e-9), ("MFLOPs", 1e-6), ("kFLOPs", 1e-3))),
+    ("activations", "Activation memory", (("MB", 4 / 2**20), ("kB", 4 / 2**10))),
+    ("parameters", "Parameters", (("MB", 4 / 2**20), ("kB", 4 / 2**10))),
+)
+
+
 def layer_charts(record: Mapping[str, Any] | None) -> list[LayerChart]:
-    """Neurons, and costs where they were recorded."""
+    """Neurons, and costs where they were recorded, in units that leave few zeros."""
     if record is None:
         return []
     neurons = [(each["name"], each["neurons"], each["kept"]) for each in record["layers"]]
-    charts = [_layer_chart("neurons", "Neurons", "", 0, neurons, 1)]
-    for key, title, unit, digits, scale in (
-        ("flops", "Operations", "GFLOPs", 3, 1e-9),
-        ("activations", "Activation memory", "MB", 2, 4 / _MIB),
-        ("parameters", "Parameters", "MB", 3, 4 / _MIB),
-    ):
-        if "rows" in record:
-            rows = [
-                (
-                    each["name"],
-                    *(sum(record["rows"][r][key][i] for r in each["rows"]) for i in (0, 1)),
-                )
-                for each in record["layers"]
-            ]
-            charts.append(_layer_chart(key, title, unit, digits, rows, scale))
+    charts = [_layer_chart("neurons", "Neurons", (("", 1),), neurons)]
+    for key, title, units in _MEASURES if "rows" in record else ():
+        rows = [
+            (each["name"], *(sum(record["rows"][r][key][i] for r in each["rows"]) for i in (0, 1)))
+            for each in record["layers"]
+        ]
+        charts.append(_layer_chart(key, title, units, rows))
     return charts
 
 
 def _layer_chart(
-    key: str, title: str, unit: str, digits: int, rows: list[Any], scale: float
+    key: str, title: str, units: Sequence[tuple[str, float]], rows: Sequence[Any]
 ) -> LayerChart:
+    most = max((before for _, before, _ in rows), default=0) or 1
+    unit, scale = next((u for u in units if most * u[1] >= 0.1), units[-1])
     scaled = [(name, before * scale, after * scale) for name, before, after in rows]
-    largest = max((before for _, before, _ in scaled), default=0) or 1
-    digits = digits_for(largest, digits) if digits else 0
-    return LayerChart(key, title, unit, digits, scaled, largest, scale)
+    digits = 0 if key == "neurons" else digits_for(most * scale, 2 if most * scale > 100 else 3)
+    return LayerChart(key, title, unit, digits, scaled, most * scale, scale)
 
 
 def picture(record: Mapping[str, Any] | None) -> Picture | None:
