@@ -115,7 +115,8 @@ def test_prune_writes_what_apply_gives(ranp, tmp_path):
     outcome = ranp("prune", SMALL, *INPUT, *DATA, "--sparsity", ".5", "--out", tmp_path)
     assert outcome.code == 0
     assert {p.name for p in tmp_path.iterdir()} == {
-        "plan.json", "scores.safetensors", "weights.safetensors",
+        "plan.json", "pruning.json", "report.html", "scores.safetensors",
+        "weights.safetensors",
     }  # fmt: skip
     plan = library.Plan.load(tmp_path / "plan.json")
     assert plan.network == SMALL

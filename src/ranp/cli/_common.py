@@ -134,9 +134,9 @@ def show(renderable: RenderableType) -> None:
     """Prints a result to stdout."""
     from rich.console import Console
 
-    console = Console(highlight=False, soft_wrap=False)
+    console = Console(highlight=False, markup=False)
     if not console.is_terminal:
-        console = Console(highlight=False, width=max(console.width, 100))
+        console = Console(highlight=False, markup=False, width=max(console.width, 100))
     console.print(renderable)
 
 
