@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from monai.losses import DiceCELoss
 from monai.networks.nets import SegResNet
@@ -30,7 +32,8 @@ def main() -> None:
     print(result)
 
     for name, network in (("full", model), ("slim", result.model)):
-        memory = ranp.predict_training_memory(network, (2, 1, 96, 96, 96), optimizer="adam")
+        on_gpu = copy.deepcopy(network).to("meta")  # stands for the GPU: shapes without memory
+        memory = ranp.predict_training_memory(on_gpu, (2, 1, 96, 96, 96), optimizer="adam")
         print(f"{name}: a training step at batch 2 takes {memory.peak / 2**30:.2f} GiB")
 
 

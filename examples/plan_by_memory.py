@@ -27,9 +27,10 @@ class Choice:
 
 
 def predicted_gib(model: nn.Module, plan: ranp.Plan, batch: int, patch: int) -> float:
-    """Predicted peak of a training step of the slim network, in GiB."""
+    """Predicted peak of a training step of the slim network on a GPU, in GiB."""
     shape = (batch, 1, patch, patch, patch)
-    memory = ranp.predict_training_memory(plan.apply(model), shape, optimizer="adam")
+    slim = plan.apply(model).to("meta")  # stands for the GPU: shapes without memory
+    memory = ranp.predict_training_memory(slim, shape, optimizer="adam")
     return memory.peak / 2**30
 
 
