@@ -85,7 +85,7 @@ def test_checkpoints_of_other_networks_are_refused_and_change_nothing(tmp_path):
     assert all(torch.equal(before[n], t) for n, t in wider.state_dict().items())
 
 
-def save_forever(path: Path) -> None:
+def save_forever(path: Path, ready: int) -> None:
     """Saves checkpoints whose weights and position hold the same number."""
     model = nn.Linear(300, 300)
     optimizer = torch.optim.Adam(model.parameters())
@@ -93,25 +93,31 @@ def save_forever(path: Path) -> None:
         with torch.no_grad():
             model.weight.fill_(number)
         save_checkpoint(path, model, optimizer, Progress(epoch=number), {})
+        if number == 0:
+            os.write(ready, b"!")
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("kills", [10, pytest.param(200, marks=pytest.mark.slow)])
 def test_no_checkpoint_is_torn_by_kills_while_saving(tmp_path, kills):
+    # Imports what saving needs, so that the children save from their first moment on.
+    save_checkpoint(tmp_path / "first", *trained(torch.optim.Adam), PROGRESS, {})
     path = tmp_path / "c"
     random_numbers = random.Random(0)
     for _ in range(kills):
+        wait, ready = os.pipe()
         child = os.fork()
         if child == 0:
             try:
-                save_forever(path)
+                save_forever(path, ready)
             finally:
                 os._exit(1)
-        time.sleep(random_numbers.uniform(0.02, 0.1))
+        assert os.read(wait, 1) == b"!"
+        time.sleep(random_numbers.uniform(0, 0.05))
         os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        if path.exists():
-            tensors, metadata = load_tensors(path, "checkpoint")
-            number = int(tensors["model/weight"][0, 0])
-            assert f'"epoch":{number},' in metadata["state"]
-    assert path.exists()
+        assert os.waitpid(child, 0)[1] == signal.SIGKILL
+        os.close(wait)
+        os.close(ready)
+        tensors, metadata = load_tensors(path, "checkpoint")
+        number = int(tensors["model/weight"][0, 0])
+        assert f'"epoch":{number},' in metadata["state"]

@@ -173,7 +173,7 @@ def test_a_plan_is_transferred_to_other_inputs_and_classes(ranp, crops, tmp_path
     data = tmp_path / "shapes"
     synthesise("shapenet", data, cases=32, size=16, seed=0)
     shapes, brains = tmp_path / "shapes-run", tmp_path / "brains-run"
-    pruned = ("--method", "ranp-f", "--set", "epochs=1", "--data", data)
+    pruned = ("--method", "layerwise", "--set", "epochs=1", "--data", data)
     assert ranp("train", "shapenet-unet3d", "--smoke", *pruned, "--out", shapes).code == 0
     transferred = ("--plan", shapes / "plan.json", "--set", "epochs=1", "--out", brains)
     refused = ranp("train", "brats-unet3d", "--smoke", *transferred)

@@ -52,11 +52,11 @@ def test_recomputation_changes_memory_alone(tmp_path, crops, tiny):
 def test_options_train_and_resume(tmp_path, crops, tiny, changes):
     from tests.training.test_resume import Crash, CrashAt
 
-    config = tiny(**changes)
+    config = tiny(epochs=1, **changes)
     train(Job(config, tmp_path / "whole", crops))
     job = Job(config, tmp_path / "broken", crops)
     with pytest.raises(Crash):
-        train(job, listener=CrashAt(3))
+        train(job, listener=CrashAt(2))
     train(job, resume=True)
     assert_same_weights(tmp_path / "whole", tmp_path / "broken")
 

@@ -48,7 +48,7 @@ def test_smoke(recipe, ranp, tmp_path):
     if recipe != "ucf101-i3d":  # the others show it, and it takes its time
         evaluated = ranp("evaluate", run, "--json").json
         assert evaluated["metrics"][GOALS[recipe]] == pytest.approx(record["best"][GOALS[recipe]])
-    PREDICTIONS[config.task](ranp, run, tmp_path)
+        PREDICTIONS[config.task](ranp, run, tmp_path)
 
 
 def predict_hippocampus(ranp, run: Path, folder: Path) -> None:

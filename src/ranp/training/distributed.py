@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -27,26 +27,26 @@ def interleaved(fabric: Fabric, own: list[T]) -> list[T]:
 
 
 def _gather_bytes(fabric: Fabric, own: bytes) -> list[bytes]:
-    length = torch.tensor([len(own)], device=fabric.device)
-    lengths = _all_gather(fabric, length).flatten().tolist()
+    lengths = _gather(fabric, torch.tensor([len(own)], device=fabric.device)).flatten().tolist()
     padded = torch.zeros(max(lengths), dtype=torch.uint8, device=fabric.device)
     padded[: len(own)] = torch.frombuffer(bytearray(own), dtype=torch.uint8)
-    rows = _all_gather(fabric, padded).cpu().numpy()
+    rows = _gather(fabric, padded).cpu().numpy()
     return [row[:n].tobytes() for row, n in zip(rows, lengths, strict=True)]
 
 
-def _all_gather(fabric: Fabric, tensor: torch.Tensor) -> torch.Tensor:
-    gathered: torch.Tensor = fabric.all_gather(tensor)
-    return gathered.reshape(fabric.world_size, -1)
+def _gather(fabric: Fabric, tensor: Tensor) -> Tensor:
+    """One row per process."""
+    rows = [torch.empty_like(tensor) for _ in range(fabric.world_size)]
+    torch.distributed.all_gather(rows, tensor)
+    return torch.stack(rows)
 
 
 def summed(fabric: Fabric, values: list[float]) -> list[float]:
     """The sums of some numbers over all processes."""
     if fabric.world_size == 1:
         return values
-    total: Any = fabric.all_reduce(
-        torch.tensor(values, dtype=torch.float64, device=fabric.device), reduce_op="sum"
-    )
+    total = torch.tensor(values, dtype=torch.float64, device=fabric.device)
+    torch.distributed.all_reduce(total)
     result: list[float] = total.tolist()
     return result
 

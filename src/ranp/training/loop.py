@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from itertools import islice
@@ -77,6 +78,8 @@ class Trainer:
         self.train, self.validation = train, validation
         self.directory, self.listener = directory, listener or Listener()
         if config.channels_last:
+            # DDP compares strides of dimensions of size 1, which mean nothing.
+            warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
             model = model.to(memory_format=torch.channels_last_3d)  # type: ignore[call-overload]
         self.model = model
         optimizer = make_optimizer(config.optimizer, model.parameters())

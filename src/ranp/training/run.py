@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 import shutil
 import statistics
@@ -76,6 +77,8 @@ def make_fabric(config: Config, devices: int = 1, nodes: int = 1) -> Fabric:
     from lightning_fabric import Fabric
 
     many = devices * nodes > 1
+    # Fabric announces its processes; who asked for them knows.
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     fabric = Fabric(
         devices=devices,
         num_nodes=nodes,
