@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 SIZES = {
     "unet3d-shapenet": (1, 1, 48, 48, 48),
     "unet3d-23-shapenet": (1, 1, 64, 32, 32),
     "unet3d-brats": (1, 4, 64, 64, 64),
     "mobilenetv2-ucf101": (1, 3, 16, 112, 112),
-    "i3d-ucf101": (1, 3, 16, 112, 112),
+    "i3d-ucf101": (1, 3, 16, 224, 224),
 }
 _MIB = 2**20
 
@@ -32,8 +33,6 @@ def measure(name: str, shape: tuple[int, ...]) -> int:
 
 def _step(name: str, shape: tuple[int, ...]) -> None:
     """Trains one step and prints the peak; runs in a process of its own."""
-    import resource
-
     import torch
 
     from ranp.models import registry
@@ -46,14 +45,18 @@ def _step(name: str, shape: tuple[int, ...]) -> None:
         optimizer.step()
 
     train(torch.nn.Conv3d(1, 1, 3, padding=1), (1, 1, 4, 4, 4))  # libraries load beforehand
-    idle = _resident()
+    idle = resident("VmRSS")
     train(registry.build(name).train(), shape)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - idle)
+    print(resident("VmHWM") - idle)
 
 
-def _resident() -> int:
-    with open("/proc/self/statm") as file:  # noqa: PTH123 - a pseudo file
-        return int(file.read().split()[1]) * 4096
+def resident(field: str) -> int:
+    """Resident bytes of this process: `VmRSS` now, `VmHWM` at the peak.
+
+    Not `getrusage`: a process starts with the peak of the one that started it.
+    """
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
 def run(sizes: dict[str, tuple[int, ...]] = SIZES) -> None:

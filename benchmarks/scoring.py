@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from benchmarks.resources import resident
+
 PAPER = Path(__file__).parents[1] / "tests" / "fixtures" / "paper.json"
 NEAR = ("ranp-f", "ranp-m", "weighted", "vanilla", "snip")
 
@@ -78,8 +80,6 @@ def _in_process(what: str, size: int, batches: int) -> tuple[float, int]:
 
 def _measured(what: str, size: int, batches: int) -> None:
     """Runs one side of the comparison and prints seconds and peak bytes over an idle process."""
-    import resource
-
     import torch
     from torch import nn
 
@@ -103,15 +103,14 @@ def _measured(what: str, size: int, batches: int) -> None:
     model = registry.build("unet3d-shapenet").train()
     graph = build_graph(model, data[0][0].shape)
     glorot_normal_(model)
-    with open("/proc/self/statm") as file:  # noqa: PTH123 - a pseudo file
-        idle = int(file.read().split()[1]) * 4096
+    idle = resident("VmRSS")
     start = time.process_time()  # one thread: what else runs on the machine does not matter
     if what == "plain":
         plain(model)
     else:
         score(model, graph, data, forward, weights="given")
     seconds = time.process_time() - start
-    print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - idle)
+    print(seconds, resident("VmHWM") - idle)
 
 
 def speed_of_plans() -> None:
