@@ -2,7 +2,7 @@
 
     python -m benchmarks._hippocampus --data DIR --out DIR --table docs/results-hippocampus.md
 
-About 40 minutes on one CPU core. Stopped, the same command goes on; done, it writes the table
+About 30 minutes on one idle CPU core. Stopped, the same command goes on; done, it writes the table
 from the records in a minute.
 """
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._step_memory import Measured, measure
+from ranp.files import read_sealed_json
 
 Records = Mapping[tuple[str, int], Mapping[str, Any]]
 
@@ -43,7 +44,7 @@ def table(records: Records, out: Path) -> str:
         "runs' records; not edited by hand.",
         "",
         f"Recipe `{some['recipe']}`, {some['epochs']} epochs, seeds {', '.join(map(str, seeds))}, "
-        "208 volumes for training and 52 for validation (Medical Segmentation Decathlon, Task04), "
+        f"{_volumes(out / Path(some['run']).name)} (Medical Segmentation Decathlon, Task04), "
         "validated on whole volumes.",
         "",
         heading,
@@ -55,12 +56,19 @@ def table(records: Records, out: Path) -> str:
         f"{_SHAPE[-1]}³, one sample. Step memory: measured growth of the resident set in two "
         f"training steps with batch {_SHAPE[0]}, in a process of its own, kernels' workspaces "
         "included. Times: one thread; the wall clock ran on a machine that had other work, the CPU "
-        "time did not wait for it. The run's time includes validation and, for RANP-f, scoring.",
+        "time did not wait for it. A run includes validation; its CPU time includes scoring too.",
         "",
         f"torch {some['versions']['torch']}, ranp {some['versions']['ranp']}.",
         "",
     ]
     return "\n".join(lines)
+
+
+def _volumes(run: Path) -> str:
+    cases = read_sealed_json(run / "data.json", "data")
+    return (
+        f"{len(cases['train'])} volumes for training and {len(cases['validation'])} for validation"
+    )
 
 
 def _step(record: Mapping[str, Any], out: Path) -> Measured:
