@@ -76,6 +76,16 @@ def test_batches_of_other_forms_give_the_same_scores():
     assert all(np.array_equal(own[name], reference[name]) for name in reference)
 
 
+def test_an_iterator_loses_no_batch():
+    reference = ranp.score(network(), batches(), F.cross_entropy)
+    found = ranp.score(network(), iter(batches()), F.cross_entropy)
+    assert found.batches == reference.batches == 6
+    assert all(
+        np.array_equal(found.average("mpmg")[name], values)
+        for name, values in reference.average("mpmg").items()
+    )
+
+
 def test_plan_and_prune_agree_and_scores_serve_again(tmp_path):
     model = network()
     pruned = ranp.prune(model, batches(), F.cross_entropy, sparsity=0.4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any, Literal
 
 from rich.console import RenderableType
@@ -95,7 +96,9 @@ def score(
         graph: The model's channel graph, if there is one already.
         seed: For fresh weights and dropout.
     """
-    graph = graph or trace(model, _example(loader, example_input))
+    if graph is None:
+        loader, example_input = _peeked(loader, example_input)
+        graph = trace(model, example_input)
     statistics = {s for name in methods for s in find_method(name).statistics}
     return score_neurons(
         model,
@@ -247,8 +250,8 @@ def prune(
     """
     protect = tuple(protect)
     row = find_method(method)
-    example = example_input if example_input is not None else _example(loader, None)
-    graph = trace(model, example, protect=protect)
+    loader, example_input = _peeked(loader, example_input)
+    graph = trace(model, example_input, protect=protect)
 
     chooser = partial(
         Chooser,
@@ -268,7 +271,7 @@ def prune(
         scores = score_neurons(
             model,
             graph,
-            loader if loader is not None else (),
+            loader,
             make_forward(loss, forward),
             statistics=row.statistics,
             weights=weights,
@@ -290,17 +293,24 @@ def prune(
     )
 
 
-def _example(loader: Iterable[Any] | None, example_input: ExampleInput | None) -> ExampleInput:
-    """One sample of the first batch's input, where no example is given."""
+def _peeked(
+    loader: Iterable[Any] | None, example_input: ExampleInput | None
+) -> tuple[Iterable[Any], ExampleInput]:
+    """The loader, and one sample of its first batch where no example is given.
+
+    An iterator that can be run through only once gets its first batch back.
+    """
+    loader = () if loader is None else loader
     if example_input is not None:
-        return example_input
-    batch = next(iter(loader), None) if loader is not None else None
+        return loader, example_input
+    batches = iter(loader)
+    batch = next(batches, None)
     if batch is None:
         raise UsageError("give an example_input: there is no batch to take it from")
     x, _ = split_pair(batch)
     if not isinstance(x, Tensor):
         raise UsageError("give an example_input: the batch's input is not a single tensor")
-    return (1, *x.shape[1:])
+    return (chain([batch], batches) if batches is loader else loader), (1, *x.shape[1:])
 
 
 def _given(example_input: ExampleInput | None) -> ExampleInput:

@@ -58,7 +58,9 @@ def couple(graph: ChannelGraph, retained: Retained, tied: Sequence[Bundle]) -> A
     """The paper's rule: tied layers all get the largest retained count among them.
 
     Of layers that produce the same channels (an addition ties them), the one that retains the most
-    decides which. Pinned channels, the last layer's among them, always stay.
+    decides which. Where a channel class holds several neurons of one layer (group norm and grouped
+    convolutions tie them), the layer keeps as many classes as its count of retained neurons fills,
+    those with the largest share of them. Pinned channels, the last layer's among them, always stay.
 
     Args:
         graph: The channel graph.
@@ -69,12 +71,25 @@ def couple(graph: ChannelGraph, retained: Retained, tied: Sequence[Bundle]) -> A
     for bundle in tied:
         best = np.zeros(len(bundle.classes), bool)
         for name, place in bundle.votes.items():
-            choice = np.zeros(len(bundle.classes), bool)
-            choice[place[retained[name] & (place >= 0)]] = True
+            choice = _classes_filled(place, retained[name], len(bundle.classes))
             if choice.sum() > best.sum():
                 best = choice
         alive[bundle.classes[best]] = True
     return alive
+
+
+def _classes_filled(
+    place: NDArray[np.int64], retained: NDArray[np.bool_], classes: int
+) -> NDArray[np.bool_]:
+    """The classes that a layer's retained neurons fill, the fullest first."""
+    neurons = np.bincount(place[place >= 0], minlength=classes)
+    held = np.bincount(place[(place >= 0) & retained], minlength=classes)
+    choice = np.zeros(classes, bool)
+    if held.any():
+        fullest = np.argsort(-held / neurons, kind="stable")
+        needed = np.searchsorted(np.cumsum(neurons[fullest]), held.sum()) + 1
+        choice[fullest[:needed]] = True
+    return choice
 
 
 def at_least(graph: ChannelGraph, alive: Alive, s: NeuronScores, floor: int) -> Alive:

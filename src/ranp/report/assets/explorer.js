@@ -46,6 +46,7 @@
       const { start, end } = layers[number];
       const members = [];
       for (let u = start; u < end; u++) if (bundleOf[classOf[u]] === bundle) members.push(u);
+      members.single = new Set(members.map((u) => classOf[u])).size === members.length;
       return members;
     })
   );
@@ -90,8 +91,7 @@
     for (const voters of votes) {
       let best = new Set();
       for (const members of voters) {
-        const choice = new Set();
-        for (const u of members) if (retained[u]) choice.add(classOf[u]);
+        const choice = classesFilled(members, retained);
         if (choice.size > best.size) best = choice;
       }
       for (const cls of best) alive[cls] = 1;
@@ -99,6 +99,29 @@
     if (data.explorer.floor) keepFloor(method, alive);
     if (data.explorer.multiple > 1) fillMultiples(method, alive);
     return alive;
+  }
+
+  function classesFilled(members, retained) {
+    const filled = new Set();
+    if (members.single) {
+      for (const u of members) if (retained[u]) filled.add(classOf[u]);
+      return filled;
+    }
+    const cells = new Map(); // class -> [neurons, retained ones]
+    let held = 0;
+    for (const u of members) {
+      const cell = cells.get(classOf[u]) ?? [0, 0];
+      cells.set(classOf[u], [cell[0] + 1, cell[1] + retained[u]]);
+      held += retained[u];
+    }
+    const fullest = [...cells].sort(([a, [n, h]], [b, [m, i]]) => i / m - h / n || a - b);
+    let room = 0;
+    for (const [cls, [neurons]] of fullest) {
+      if (room >= held) break;
+      filled.add(cls);
+      room += neurons;
+    }
+    return filled;
   }
 
   function keepFloor(method, alive) {

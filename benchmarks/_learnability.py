@@ -1,6 +1,6 @@
 """Can a small network learn each synthetic data set, and not by a shortcut?
 
-Run by `python -m benchmarks.learnability`; takes about a quarter of an hour on one core. Every
+Run by `python -m benchmarks._learnability`; takes about a quarter of an hour on one core. Every
 figure is on cases that were not trained on. The shortcuts get every advantage: they are fitted by
 exhaustive search on the training cases.
 """
