@@ -1,7 +1,7 @@
 """`make bench`: speed and memory, as ratios measured side by side in one run.
 
-    python -m benchmarks            all of them
-    python -m benchmarks slimming   some of them
+python -m benchmarks            all of them
+python -m benchmarks slimming   some of them
 """
 
 from __future__ import annotations
