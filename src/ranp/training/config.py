@@ -66,15 +66,19 @@ class PruningConfig(Section):
         method: One of `ranp methods`; none trains the full network.
         sparsity: The share of neurons to remove.
         lam: lambda of Eq. 10.
+        floor: Neurons that every layer keeps at least.
         batches: Batches of one sample to score with; all of the training set if not given.
         size: Edge of the volumes to score with, if not the training size.
+        floor: Neurons that every layer keeps at least.
     """
 
     method: str | None = None
     sparsity: float = Field(default=0.8, gt=0, lt=1)
     lam: float = Field(default=11.0, ge=0)
+    floor: int = Field(default=0, ge=0)
     batches: int | None = Field(default=None, gt=0)
     size: int | None = Field(default=None, gt=0)
+    floor: int = Field(default=0, ge=0)
 
 
 class OptimizerConfig(Section):

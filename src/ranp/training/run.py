@@ -357,7 +357,9 @@ def prune(job: Job) -> Plan:
         method=pruning.method,
         sparsity=pruning.sparsity,
         lam=pruning.lam,
+        floor=pruning.floor,
         batches=pruning.batches,
+        floor=pruning.floor,
         seed=config.seed,
     ).plan
 
