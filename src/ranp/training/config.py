@@ -69,7 +69,6 @@ class PruningConfig(Section):
         floor: Neurons that every layer keeps at least.
         batches: Batches of one sample to score with; all of the training set if not given.
         size: Edge of the volumes to score with, if not the training size.
-        floor: Neurons that every layer keeps at least.
     """
 
     method: str | None = None
@@ -78,7 +77,6 @@ class PruningConfig(Section):
     floor: int = Field(default=0, ge=0)
     batches: int | None = Field(default=None, gt=0)
     size: int | None = Field(default=None, gt=0)
-    floor: int = Field(default=0, ge=0)
 
 
 class OptimizerConfig(Section):

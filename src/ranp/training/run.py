@@ -359,7 +359,6 @@ def prune(job: Job) -> Plan:
         lam=pruning.lam,
         floor=pruning.floor,
         batches=pruning.batches,
-        floor=pruning.floor,
         seed=config.seed,
     ).plan
 
