@@ -197,6 +197,17 @@ def test_pruning_at_one_size_and_training_at_another(ranp, crops, tmp_path):
     assert ratio == pytest.approx((28 / 24) ** 3, rel=1e-6)
 
 
+def test_what_cannot_be_pruned_that_far_says_how_far_it_can(ranp, crops, tmp_path):
+    far = ("train", RECIPE, *SMALL, "--method", "ranp-f", "--sparsity", "0.9", "--data", crops)
+    refused = ranp(*far, "--set", "pruning.floor=0", "--out", tmp_path / "one")
+    assert refused.code == 3
+    assert "the largest feasible sparsity is 0." in refused.err
+    floored = ranp(*far, "--out", tmp_path / "two")  # the recipe keeps one
+    assert floored.code == 0, floored.err
+    kept = [len(layer.kept) for layer in Plan.load(tmp_path / "two" / "plan.json").layers.values()]
+    assert min(kept) == 1
+
+
 def test_a_network_of_your_own(ranp, crops, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     run = tmp_path / "run"

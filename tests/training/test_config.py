@@ -97,7 +97,7 @@ def test_own_recipe_files(tmp_path):
     with pytest.raises(UsageError, match="is not YAML"):
         load_config(str(path))
     path.write_text("task: parts")
-    with pytest.raises(UsageError, match="the key 'network' is missing"):
+    with pytest.raises(UsageError, match="the key 'optimizer' is missing"):
         load_config(str(path))
     with pytest.raises(UsageError, match=r"unknown recipe 'shapenet-unet'. Did you mean"):
         load_config("shapenet-unet")
@@ -114,4 +114,8 @@ def test_first_difference_names_key_and_values():
     one = load_config("brats-unet3d")
     other = load_config("brats-unet3d", overrides=["optimizer.lr=0.5"])
     assert first_difference(one, other) == "optimizer.lr is 0.001 there and 0.5 here"
+    unused = load_config("brats-unet3d", overrides=["pruning.sparsity=0.5"])
+    assert first_difference(one, unused) is None
+    pruned = load_config("brats-unet3d", overrides=["pruning.method=snip"])
+    assert first_difference(one, pruned) == "pruning.method is None there and 'snip' here"
     assert first_difference(one, parse_config(one.model_dump(mode="json"), "copy")) is None

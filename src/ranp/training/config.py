@@ -283,7 +283,10 @@ def _keys_at(path: Sequence[int | str]) -> list[str]:
 
 
 def first_difference(one: Config, other: Config) -> str | None:
-    """Names the first key in which two configurations differ, with both values."""
+    """Names the first key in which two configurations differ, with both values.
+
+    How a network would be pruned makes no difference where neither is.
+    """
 
     def flat(value: Any, prefix: str = "") -> dict[str, Any]:
         if not isinstance(value, dict):
@@ -293,7 +296,9 @@ def first_difference(one: Config, other: Config) -> str | None:
             items |= flat(inner, f"{prefix}.{key}" if prefix else key)
         return items
 
-    left, right = flat(one.model_dump()), flat(other.model_dump())
+    pruned = one.pruning.method is not None or other.pruning.method is not None
+    unused = None if pruned else {"pruning"}
+    left, right = (flat(config.model_dump(exclude=unused)) for config in (one, other))
     for key in dict.fromkeys([*left, *right]):
         if left.get(key) != right.get(key):
             return f"{key} is {left.get(key)!r} there and {right.get(key)!r} here"
