@@ -185,11 +185,17 @@ class _Rewriting:
 
 
 def _layers(calls: Iterable[LayerCall]) -> dict[str, Layer]:
-    """Layers by name; parts of one parameter used as several layers are numbered from #2 on."""
+    """Layers by name; parts of one parameter used as several layers are numbered from #2 on.
+
+    A single channel has no label of its own, so every call of its layer gives it another class.
+    """
     layers: dict[str, Layer] = {}
     for call in calls:
         name, copies = call.name, 1
-        while name in layers and not np.array_equal(layers[name].neurons, call.out):
+        while name in layers and not (
+            np.array_equal(layers[name].neurons, call.out)
+            or len(layers[name]) == len(call.out) == 1
+        ):
             copies += 1
             name = f"{call.name}#{copies}"
         follows = call.groups > 1 and call.groups == len(call.inp)
