@@ -134,6 +134,16 @@ def test_methods_without_data_need_none():
     assert result.scores is None
 
 
+@pytest.mark.parametrize("method", ["magnitude", "synflow"])
+def test_methods_that_look_at_weights_alone(method):
+    result = ranp.prune(
+        network(), sparsity=0.3, method=method, floor=1, example_input=(1, 1, 8, 8, 8)
+    )
+    assert result.scores is not None
+    assert result.scores.batches == 0
+    assert result.after.gflops < result.before.gflops
+
+
 def test_batches_auto_says_how_many_it_took():
     loader = batches(40)
     result = ranp.prune(network(), loader, F.cross_entropy, sparsity=0.5, batches="auto")

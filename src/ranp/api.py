@@ -27,7 +27,7 @@ from ranp.pruning import (
     make_forward,
 )
 from ranp.pruning import score as score_neurons
-from ranp.pruning.batches import split_pair
+from ranp.pruning.batches import no_forward, split_pair
 from ranp.report.terminal import plain, plan_summary
 from ranp.resources import Costs, count
 from ranp.slimming import Init, Plan, slim_model
@@ -271,8 +271,8 @@ def prune(
         scores = score_neurons(
             model,
             graph,
-            loader,
-            make_forward(loss, forward),
+            loader if row.needs_data else None,
+            make_forward(loss, forward) if row.needs_data else no_forward,
             statistics=row.statistics,
             weights=weights,
             batches=None if batches == "auto" else batches,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ranp.graph import ChannelGraph
-    from ranp.pruning import Scores
+    from ranp.pruning import Method, Scores
 
 DataOption = Annotated[
     str | None,
@@ -52,13 +52,13 @@ class Source:
     """What to score with.
 
     Attributes:
-        loader: Yields batches.
+        loader: Yields batches; None where weights alone are scored.
         loss: From output and target to a scalar.
         batches: How many batches there are, if known.
         about: One line for people.
     """
 
-    loader: Iterable[Any]
+    loader: Iterable[Any] | None
     loss: Any
     batches: int | None
     about: str
@@ -73,6 +73,7 @@ def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
 
 def open_source(
     network: Network,
+    method: Method,
     data: str | None,
     loss: str | None,
     samples: int,
@@ -81,6 +82,8 @@ def open_source(
     seed: int,
 ) -> Source:
     """Finds what a network is scored with."""
+    if not method.needs_data:
+        return Source(None, cross_entropy, None, "its weights alone")
     function = load_object(loss, "loss") if loss else cross_entropy
     if data is not None and ":" in data and not Path(data).exists():
         loader = call_factory(data, "data")

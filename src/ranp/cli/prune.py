@@ -91,7 +91,9 @@ def command(
     if out is not None:
         ensure_directory(out)
     net = load_network(network, input_shape)
-    source = open_source(net, data, loss, samples, batch, size, seed) if row.needs_scores else None
+    source = (
+        open_source(net, row, data, loss, samples, batch, size, seed) if row.needs_scores else None
+    )
     graph = build_graph(net.model, net.input_shape, protect=protect or ())
     if lam is None:
         lam = DEFAULT_LAMBDA if net.spec is None else net.spec.reweighting
@@ -134,7 +136,7 @@ def command(
         if auto:
             say(
                 quiet,
-                f"Settled after {scores.batches} batches: the choice agrees by "
+                f"Stopped after {scores.batches} batches: the choice agrees by "
                 f"{100 * settled.reached:.1f} % with that after half as many.",
             )
     choice = chooser(scores=scores)

@@ -58,11 +58,11 @@ def command(
     from ranp.pruning import Scores, find_method
 
     methods = method or ["ranp-f"]
-    for name in methods:
-        find_method(name)
+    rows = [find_method(name) for name in methods]
+    demanding = next((row for row in rows if row.needs_data), rows[0])
     ensure_directory(out.parent)
     net = load_network(network, input_shape)
-    source = open_source(net, data, loss, samples, batch, size, seed)
+    source = open_source(net, demanding, data, loss, samples, batch, size, seed)
     graph = build_graph(net.model, net.input_shape, protect=protect or ())
     before = Scores.load(out) if resume and out.exists() else None
     say(quiet, f"Scoring {network} with {source.about}.")

@@ -62,7 +62,7 @@ def command(
     graph = build_graph(net.model, net.input_shape, protect=protect or ())
     found = ranp.Scores.load(scores) if scores else None
     if found is None and row.needs_scores:
-        source = open_source(net, data, loss, samples, batch, size, seed)
+        source = open_source(net, row, data, loss, samples, batch, size, seed)
         say(quiet, f"Scoring {network} with {source.about}.")
         found, interruption = run_scoring(
             net, graph, source, [method], weights=weights, seed=seed, quiet=quiet

@@ -33,6 +33,11 @@ def make_forward(loss: LossFunction | None, forward: Forward | None) -> Forward:
     return default
 
 
+def no_forward(model: nn.Module, batch: Any) -> Tensor:
+    """In the place of a forward where weights alone are scored: it is never called."""
+    raise AssertionError("there are no batches")
+
+
 def split_pair(batch: Any) -> tuple[Any, Any]:
     """Input and target of a batch that is a pair, or a mapping with usual names."""
     if isinstance(batch, Mapping):
