@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from ranp.data import brats
 from ranp.data.nifti import read_volume, same_geometry, write_volume
 from ranp.data.parts import PARTS, category_named
-from ranp.data.registry import open_cases
 from ranp.data.ucf101 import ClipFile, Ucf101Reader
 from ranp.data.volumes import centre_corner, crop_or_pad, normalise
 from ranp.data.voxels import Voxels, voxel_positions
@@ -26,7 +25,14 @@ from ranp.slimming import load_weights
 from ranp.training.checkpoint import load_checkpoint
 from ranp.training.loop import BEST, LAST, evaluate
 from ranp.training.networks import Factory, build_network, fresh_network
-from ranp.training.run import Job, make_fabric, read_job, stored_plan, validation_loader
+from ranp.training.run import (
+    Job,
+    make_fabric,
+    open_split,
+    read_job,
+    stored_plan,
+    validation_loader,
+)
 from ranp.training.tasks import make_task
 
 Weights = Literal["best", "last"]
@@ -75,14 +81,8 @@ def evaluate_run(
     """
     job, model = load_run(directory, weights, factory)
     config = job.config
-    cases = open_cases(
-        config.data.kind,
-        data or job.data or directory / "data",
-        split,
-        size=config.data.validation_size or config.data.size,
-        fold=config.data.fold,
-        seed=config.seed,
-    )
+    size = config.data.validation_size or config.data.size
+    cases = open_split(job, split, size, data)
     fabric = make_fabric(config)
     model = fabric.to_device(model)
     task = make_task(config.task, window=config.data.size)

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 
 from ranp._version import __version__
 from ranp.data.cases import Cases
@@ -42,7 +41,7 @@ from ranp.training.distributed import summed
 from ranp.training.listeners import Listener, Listeners, RunLog
 from ranp.training.loop import AVERAGED_EPOCHS, Trainer
 from ranp.training.networks import Factory, build_network, costs, fresh_network
-from ranp.training.tasks import Task, make_task
+from ranp.training.tasks import make_task
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -309,23 +308,29 @@ def _note_data(job: Job) -> None:
     write_sealed_json(path, content)
 
 
-def open_splits(job: Job, data: Path | None = None) -> tuple[Cases, Cases]:
+def open_splits(job: Job) -> tuple[Cases, Cases]:
     """The cases for training and for validation."""
-    return _open(job, "train", data), _open(job, "validation", data)
+    size = job.config.data.size
+    validation_size = job.config.data.validation_size or size
+    return open_split(job, "train", size), open_split(job, "validation", validation_size)
 
 
-def _open(job: Job, split: str, data: Path | None = None) -> Cases:
-    config = job.config
-    size = config.data.size
-    if split != "train":
-        size = config.data.validation_size or size
+def open_split(job: Job, split: str, size: int, data: Path | None = None) -> Cases:
+    """The cases of one split.
+
+    Args:
+        job: Says which data set and fold.
+        split: "train", "validation" or, for ShapeNet, "test".
+        size: Edge of grids, crops or frames.
+        data: Another data set of the same kind.
+    """
     return open_cases(
-        config.data.kind,
+        job.config.data.kind,
         data or job.data or job.directory / "data",
         split,
         size=size,
-        fold=config.data.fold,
-        seed=config.seed,
+        fold=job.config.data.fold,
+        seed=job.config.seed,
     )
 
 
@@ -341,14 +346,7 @@ def prune(job: Job) -> Plan:
 
     config, pruning = job.config, job.config.pruning
     assert pruning.method is not None
-    cases = open_cases(
-        config.data.kind,
-        job.data or job.directory / "data",
-        "train",
-        size=pruning.size or config.data.size,
-        fold=config.data.fold,
-        seed=config.seed,
-    )
+    cases = open_split(job, "train", pruning.size or config.data.size)
     task = make_task(config.task, window=config.data.size)
     return api.prune(
         build_network(config.network, job.factory),
@@ -387,15 +385,6 @@ def _device_name(fabric: Fabric) -> str:
     if fabric.device.type == "cuda":
         return str(torch.cuda.get_device_name(fabric.device))
     return str(fabric.device.type)
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run that exists: its job, and its network with trained weights."""
-
-    job: Job
-    model: nn.Module
-    task: Task
 
 
 def read_job(directory: Path, factory: Factory | None = None) -> Job:
