@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks._step_memory import Measured, measure
 from ranp.files import read_sealed_json
+from ranp.training.run import stored_plan
 
 Records = Mapping[tuple[str, int], Mapping[str, Any]]
 
@@ -62,6 +63,12 @@ def table(records: Records, out: Path) -> str:
         "included. Times: one thread; the wall clock ran on a machine that had other work, the CPU "
         "time did not wait for it. A run includes validation; its CPU time includes scoring too.",
         "",
+        "The runs one by one: mean over the last five epochs ± their standard deviation.",
+        "",
+        "network | seed | Dice | anterior | posterior | layers left with one neuron",
+        "--- | ---: | ---: | ---: | ---: | ---",
+        *(_run_row(name, seed, records[name, seed], out) for name in names for seed in seeds),
+        "",
         f"torch {some['versions']['torch']}, ranp {some['versions']['ranp']}.",
         "",
     ]
@@ -94,6 +101,22 @@ def _row(name: str, records: Sequence[Mapping[str, Any]], steps: Sequence[Measur
         _spread([r["seconds"] for r in records], ".0f"),
     ]
     return " | ".join(cells)
+
+
+def _run_row(name: str, seed: int, record: Mapping[str, Any], out: Path) -> str:
+    """One run; the spread over seeds can hide that a run failed."""
+    plan = stored_plan(out / Path(record["run"]).name)
+    layers = plan.layers.items() if plan else ()
+    thin = [f"`{layer}`" for layer, kept in layers if len(kept.kept) == 1]
+    dices = [record["metrics"][metric] for metric in _METRICS]
+    return " | ".join(
+        [
+            name,
+            str(seed),
+            *(f"{dice['mean']:.3f} ± {dice['std']:.3f}" for dice in dices),
+            ", ".join(thin) or "none",
+        ]
+    )
 
 
 _METRICS = ("dice", "dice anterior", "dice posterior")
