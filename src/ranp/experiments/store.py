@@ -1,0 +1,124 @@
+"""Results that are computed once: a record per cell, named by a hash of what the cell is.
+
+A cell is anything that can be computed on its own: one network, data set, method, sparsity and
+seed. Its directory holds whatever its computation keeps to go on after an interruption, and, once
+it is complete, its sealed record. Processes that share a store, on one machine or on several with
+a common file system, take cells that nobody else is at: start the same command as often as there
+are processors, by hand, by torchrun or as the array job of a scheduler.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ranp._version import __version__
+from ranp.files import (
+    canonical_json,
+    ensure_directory,
+    read_sealed_json,
+    sha256,
+    write_sealed_json,
+)
+
+Cell = Mapping[str, Any]
+"""What a cell is: JSON values by name. Equal cells are the same cell."""
+
+Compute = Callable[[Cell, Path], dict[str, Any]]
+"""Computes a cell; may keep files in the directory it is given, which outlives interruptions."""
+
+_KEY_DIGITS = 16
+_RECORD, _LOCK = "record.json", "lock"
+
+
+class Store:
+    """Cells and their records, in one directory.
+
+    Args:
+        directory: Where they are; made if it is not there.
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        self.directory = ensure_directory(directory)
+
+    def place(self, cell: Cell) -> Path:
+        """The directory of a cell, named by what it is."""
+        return self.directory / sha256(canonical_json(dict(cell)))[:_KEY_DIGITS]
+
+    def result(self, cell: Cell) -> dict[str, Any] | None:
+        """What a cell came to; nothing while it is not complete."""
+        path = self.place(cell) / _RECORD
+        if not path.exists():
+            return None
+        result: dict[str, Any] = read_sealed_json(path, "record")["result"]
+        return result
+
+    def missing(self, cells: Sequence[Cell]) -> list[Cell]:
+        """The cells that are not complete."""
+        return [cell for cell in cells if not (self.place(cell) / _RECORD).exists()]
+
+    def complete(
+        self,
+        cells: Sequence[Cell],
+        compute: Compute,
+        on_cell: Callable[[Cell, int], None] = lambda cell, done: None,
+    ) -> int:
+        """Computes the cells that are missing and that no other process is at.
+
+        Args:
+            cells: The cells, in the order in which they are wanted.
+            compute: Computes one.
+            on_cell: Told of each cell before it is computed, and how many are complete by then.
+
+        Returns:
+            How many cells were computed here.
+        """
+        computed = 0
+        for cell in cells:
+            if self.result(cell) is not None:
+                continue
+            place = ensure_directory(self.place(cell))
+            # The other process may have ended between the look and the lock: look again.
+            with _claimed(place) as ours:
+                if not ours or (place / _RECORD).exists():
+                    continue
+                on_cell(cell, len(cells) - len(self.missing(cells)))
+                started = time.time()
+                result = compute(cell, place)
+                write_sealed_json(
+                    place / _RECORD,
+                    {
+                        "schema": 1,
+                        "kind": "cell",
+                        "cell": dict(cell),
+                        "result": result,
+                        "seconds": time.time() - started,
+                        "versions": versions(),
+                    },
+                )
+                computed += 1
+        return computed
+
+
+def versions() -> dict[str, str]:
+    """What the results were computed with."""
+    from importlib.metadata import version
+
+    return {"ranp": __version__, "torch": version("torch"), "python": platform.python_version()}
+
+
+@contextlib.contextmanager
+def _claimed(place: Path) -> Iterator[bool]:
+    """Holds a cell for this process, if nobody else does; the system lets go when it is killed."""
+    with (place / _LOCK).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True

@@ -1,0 +1,1 @@
+"""Fitting a network into budgets of memory, operations, parameters and time."""

@@ -1,0 +1,1 @@
+"""What makes a network fast on the machine at hand, by measurement."""

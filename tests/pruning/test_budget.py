@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from ranp.errors import InfeasibleError
+from ranp.graph import build_graph
+from ranp.models import registry
+from ranp.pruning import METHODS, Chooser, make_forward, score
+from ranp.pruning.budget import match, smallest_sparsity
+from ranp.resources import count
+
+SHAPE = (1, 1, 32, 32, 32)
+
+
+@pytest.fixture(scope="module")
+def scored():
+    torch.manual_seed(0)
+    model = registry.build("unet3d-shapenet")
+    graph = build_graph(model, SHAPE)
+    batches = [(torch.randn(SHAPE), torch.randint(0, 50, (1, 32, 32, 32)))]
+    return model, graph, score(model, graph, batches, make_forward(F.cross_entropy, None))
+
+
+@pytest.mark.parametrize("method", ["ranp-f", "ranp-m", "weighted", "layerwise", "random", "flat"])
+@pytest.mark.parametrize("share", [0.5, 0.1])
+def test_every_method_comes_near_a_share_of_the_flops(scored, method, share):
+    model, graph, scores = scored
+    chooser = Chooser(model, graph, METHODS[method], scores)
+    budget = share * count(model, graph).gflops
+    sparsity = match(chooser, lambda costs: costs.gflops, budget)
+    reached = count(model, graph, chooser.require(sparsity)).gflops
+    # Widths of all layers step together where they are a share of powers of two.
+    step = 0.05 if method in ("layerwise", "flat") else 0.01
+    assert reached == pytest.approx(budget, rel=step)
+
+
+def test_the_smallest_sparsity_keeps_a_budget_and_a_little_less_does_not(scored):
+    model, graph, scores = scored
+    chooser = Chooser(model, graph, METHODS["ranp-f"], scores)
+    limit = 0.3 * count(model, graph).parameters
+
+    def keeps(alive):
+        return count(model, graph, alive).parameters <= limit
+
+    sparsity = smallest_sparsity(chooser, keeps)
+    assert keeps(chooser.choose(sparsity))
+    assert not keeps(chooser.choose(sparsity - 2e-4))
+
+
+def test_a_budget_that_is_kept_already_needs_no_pruning(scored):
+    model, graph, scores = scored
+    assert (
+        smallest_sparsity(Chooser(model, graph, METHODS["weighted"], scores), lambda a: True) == 0
+    )
+
+
+def test_a_budget_out_of_reach_names_the_nearest_figure(scored):
+    model, graph, scores = scored
+    chooser = Chooser(model, graph, METHODS["vanilla"], scores)
+    most = chooser.max_sparsity()
+    nearest = count(model, graph, chooser.choose(most)).gflops
+    assert smallest_sparsity(chooser, lambda alive: False) is None
+    with pytest.raises(InfeasibleError, match=f"{most:.4f}.*{nearest:.6g}"):
+        match(chooser, lambda costs: costs.gflops, nearest / 2)
