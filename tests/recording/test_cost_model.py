@@ -29,13 +29,13 @@ def evaluate(model, alive, rows):
     for call in model["calls"]:
         out = elements(call)
         if call["op"] == "conv":
-            inputs = dims[call["inputs"]]
+            inputs = elements(call["inputs"])
             per_group = inputs // call["groups"] if call["groups"] else 1
             flops = out * (per_group * call["kernel"] + call["bias"])
         elif call["op"] == "linear":
-            flops = out * (2 * dims[call["inputs"]] - 1 + call["bias"])
+            flops = out * (2 * elements(call["inputs"]) - 1 + call["bias"])
         elif call["op"] == "adaptive":
-            flops = out * (elements(call["input"]) // max(out, 1) + 1)
+            flops = out * (elements(call["inputs"]) // max(out, 1) + 1)
         elif call["op"] == "softmax":
             flops = call["batch"] * (3 * elements(call["channels"]) - 1)
         else:

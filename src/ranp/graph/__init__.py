@@ -4,7 +4,7 @@ from ranp.graph.build import build_graph, slim_shadow, unwrap, widths
 from ranp.graph.channel_graph import Alive, ChannelGraph, ClassArray, Layer, measure
 from ranp.graph.inputs import ExampleInput, Inputs, TensorShape, describe_inputs
 from ranp.graph.operation import rule
-from ranp.graph.propagation import ModuleCall, is_leaf
+from ranp.graph.propagation import Contraction, Extent, ModuleCall, is_leaf
 from ranp.graph.replay import Divergence, check
 from ranp.graph.surgery import index_dims, named_tensors, rebuild
 
@@ -15,6 +15,7 @@ __all__ = [
     "Contraction",
     "Divergence",
     "ExampleInput",
+    "Extent",
     "Inputs",
     "Layer",
     "ModuleCall",

@@ -1,31 +1,32 @@
 """The cost of a network as a function of channel counts, in plain values.
 
-`ranp.resources.count` walks the channel graph for one choice of channels. Here the same rules are
-written down once as products of counts, for a page that has neither graph nor torch to evaluate
-at any choice: exactly, since all are whole numbers.
+`ranp.resources.count` evaluates the formulas of a network's calls for one choice of channels. Here
+the formulas themselves are stored, as products of counts, for a page that has neither graph nor
+torch to evaluate at any choice: exactly, since all are whole numbers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from ranp.graph import ChannelGraph, ModuleCall
+from ranp.graph import ChannelGraph, Extent
 from ranp.recording.packing import constant_runs
 from ranp.resources import Costs
-from ranp.resources.counting import (
-    _ADAPTIVE_AVERAGE_POOLS,
-    _AVERAGE_POOLS,
-    _NORMS,
-    _volume,
+from ranp.resources.counting import parameter_extents
+from ranp.resources.formulas import (
+    AdaptivePooling,
+    Convolution,
+    Formula,
+    Linear,
+    PerElement,
+    Softmax,
+    formula_of,
 )
-
-_Extent = tuple[int | NDArray[np.int64], ...]
 
 
 class _Dimensions:
@@ -43,7 +44,7 @@ class _Dimensions:
             self._multiplicities.append(np.bincount(slots, minlength=self._classes))
         return self._numbers[key]
 
-    def size(self, extent: _Extent) -> dict[str, Any]:
+    def size(self, extent: Extent) -> dict[str, Any]:
         """An extent as a constant times counts."""
         constant = math.prod(size for size in extent if isinstance(size, int))
         return {
@@ -86,16 +87,17 @@ def cost_model(model: nn.Module, graph: ChannelGraph, costs: Costs) -> dict[str,
     modules = dict(model.named_modules())
     dims = _Dimensions(graph.classes)
     calls = [
-        {"row": row[call.name], **dims.size(call.output), **_operations(modules, call, graph, dims)}
+        {
+            "row": row[call.name],
+            **dims.size(call.output),
+            **_stored(formula_of(modules[call.name], call, graph), dims),
+        }
         for call in graph.calls
     ]
-    tensors = []
-    for name, parameter in model.named_parameters():
-        module, parametrized, _ = name.partition(".parametrizations.")
-        owner = module if parametrized else name.rpartition(".")[0]
-        pairs = zip(parameter.shape, graph.tensors[name], strict=True)
-        extent = tuple(int(size) if classes is None else classes for size, classes in pairs)
-        tensors.append({"row": row[owner], **dims.size(extent)})
+    tensors = [
+        {"row": row[owner], **dims.size(extent)}
+        for owner, extent in parameter_extents(model, graph)
+    ]
     neurons = [dims.number(layer.neurons) for layer in graph.layers.values()]
     atom, held = dims.atoms()
     return {
@@ -107,31 +109,24 @@ def cost_model(model: nn.Module, graph: ChannelGraph, costs: Costs) -> dict[str,
     }
 
 
-def _operations(
-    modules: Mapping[str, nn.Module], call: ModuleCall, graph: ChannelGraph, dims: _Dimensions
-) -> dict[str, Any]:
-    """How the operations of a call follow from its output elements and channel counts."""
-    module = modules[call.name]
-    if isinstance(module, nn.Linear):
-        inputs = dims.number(graph.layers[call.name].inputs)
-        return {"op": "linear", "inputs": inputs, "bias": int(module.bias is not None)}
-    if isinstance(module, nn.modules.conv._ConvNd):
-        layer = graph.layers[call.name]
-        return {
-            "op": "conv",
-            "inputs": dims.number(layer.inputs),
-            "groups": 0 if layer.follows else layer.groups,  # 0: as many as inputs
-            "kernel": math.prod(module.kernel_size),
-            "bias": int(module.bias is not None),
-        }
-    if isinstance(module, _NORMS):
-        return {"op": "each", "cost": 4}
-    if isinstance(module, _AVERAGE_POOLS):
-        return {"op": "each", "cost": _volume(module, module.kernel_size) + 1}
-    if isinstance(module, _ADAPTIVE_AVERAGE_POOLS):
-        return {"op": "adaptive", "input": dims.size(call.inputs)}
-    if isinstance(module, (nn.Softmax, nn.LogSoftmax, nn.Softmax2d)):
-        batch, channels = call.output[:2]
-        assert isinstance(batch, int)
-        return {"op": "softmax", "batch": batch, "channels": dims.size((channels,))}
-    return {"op": "each", "cost": 0}
+def _stored(formula: Formula | None, dims: _Dimensions) -> dict[str, Any]:
+    """A formula in plain values; nothing is counted where there is none."""
+    match formula:
+        case None:
+            return {"op": "each", "cost": 0}
+        case Linear(inputs, bias):
+            return {"op": "linear", "inputs": dims.size(inputs), "bias": bias}
+        case Convolution(inputs, groups, kernel, bias):
+            return {
+                "op": "conv",
+                "inputs": dims.size(inputs),
+                "groups": groups or 0,  # 0: as many as inputs
+                "kernel": kernel,
+                "bias": bias,
+            }
+        case PerElement(cost):
+            return {"op": "each", "cost": cost}
+        case AdaptivePooling(inputs):
+            return {"op": "adaptive", "inputs": dims.size(inputs)}
+        case Softmax(batch, channels):
+            return {"op": "softmax", "batch": batch, "channels": dims.size(channels)}

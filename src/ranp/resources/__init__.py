@@ -1,6 +1,7 @@
 """What a layer and a network cost. Knows the channel graph, nothing of pruning."""
 
-from ranp.resources.counting import CONVENTIONS, Convention, Costs, LayerCost, count
+from ranp.resources.counting import CONVENTIONS, Costs, LayerCost, count
+from ranp.resources.formulas import Convention
 from ranp.resources.training_memory import TrainingMemory, predict_training_memory
 
 __all__ = [

@@ -22,35 +22,20 @@ What a training step really takes is in `ranp.resources.training_memory`.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 from torch import nn
 
 from ranp.errors import UsageError
-from ranp.graph import Alive, ChannelGraph, ModuleCall, measure, unwrap
+from ranp.graph import Alive, ChannelGraph, Extent, measure, unwrap
+from ranp.resources.formulas import Convention, formula_of
 
-Convention = Literal["paper", "appendix", "macs"]
 CONVENTIONS: tuple[Convention, ...] = ("paper", "appendix", "macs")
 
 _BYTES = 4  # the paper's tables are for float32
 _MIB = 2**20
-
-_Conv = nn.modules.conv._ConvNd
-_NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
-_AVERAGE_POOLS = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
-_ADAPTIVE_AVERAGE_POOLS = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
-_FREE = (
-    nn.modules.activation.__name__,
-    nn.modules.pooling.__name__,
-    nn.modules.dropout.__name__,
-    nn.modules.upsampling.__name__,
-    nn.modules.padding.__name__,
-    nn.modules.flatten.__name__,
-    nn.modules.pixelshuffle.__name__,
-    nn.modules.channelshuffle.__name__,
-)
 
 
 @dataclass(frozen=True)
@@ -159,18 +144,22 @@ def count(
     not_counted: dict[str, None] = {}
     for call in graph.calls:
         kinds.setdefault(call.name, call.kind)
-        activations[call.name] = activations.get(call.name, 0) + measure(call.output, alive)
+        out = measure(call.output, alive)
+        activations[call.name] = activations.get(call.name, 0) + out
         if convention != "macs":
-            cost = _call_flops(modules[call.name], call, graph, alive, convention)
-            if cost is None:
+            formula = formula_of(modules[call.name], call, graph)
+            if formula is None:
                 not_counted[f"{call.name} ({call.kind})"] = None
-            flops[call.name] = flops.get(call.name, 0) + (cost or 0)
+            cost = 0 if formula is None else formula.operations(out, alive, convention)
+            flops[call.name] = flops.get(call.name, 0) + cost
     if convention == "macs":
         for contraction in graph.contractions:
             name = contraction.module
             kinds.setdefault(name, type(modules[name]).__name__)
             flops[name] = flops.get(name, 0) + measure(contraction.extent, alive)
-    parameters = _parameters(model, graph, alive)
+    parameters: dict[str, int] = {}
+    for owner, extent in parameter_extents(model, graph):
+        parameters[owner] = parameters.get(owner, 0) + measure(extent, alive)
     neurons = {name: int(alive[layer.neurons].sum()) for name, layer in graph.layers.items()}
     names = dict.fromkeys([*kinds, *parameters, *neurons])
     return Costs(
@@ -194,47 +183,10 @@ def _kind(modules: dict[str, nn.Module], name: str) -> str:
     return type(modules[name]).__name__ if name in modules else "function"
 
 
-def _parameters(model: nn.Module, graph: ChannelGraph, alive: Alive) -> dict[str, int]:
-    """Living parameters by owning module; those of a parametrization belong to its module."""
-    result: dict[str, int] = {}
+def parameter_extents(model: nn.Module, graph: ChannelGraph) -> Iterator[tuple[str, Extent]]:
+    """Owning module and extent of every parameter; those of a parametrization are its module's."""
     for name, tensor in model.named_parameters():
         module, parametrized, _ = name.partition(".parametrizations.")
         owner = module if parametrized else name.rpartition(".")[0]
         pairs = zip(tensor.shape, graph.tensors[name], strict=True)
-        extent = tuple(int(size) if classes is None else classes for size, classes in pairs)
-        result[owner] = result.get(owner, 0) + measure(extent, alive)
-    return result
-
-
-def _call_flops(
-    module: nn.Module, call: ModuleCall, graph: ChannelGraph, alive: Alive, convention: Convention
-) -> int | None:
-    """Operations of one call of a leaf module; None if there is no formula for it."""
-    out = measure(call.output, alive)
-    if isinstance(module, (_Conv, nn.Linear)):
-        bias = int(module.bias is not None)
-        layer = graph.layers[call.name]
-        inputs = int(alive[layer.inputs].sum())
-        if isinstance(module, nn.Linear):
-            return out * (2 * inputs - 1 + bias)
-        groups = inputs if layer.follows else layer.groups
-        products = inputs // groups * math.prod(module.kernel_size)
-        return out * (products + bias if convention == "paper" else 2 * products - 1 + bias)
-    if isinstance(module, _NORMS):
-        return 4 * out
-    if isinstance(module, _AVERAGE_POOLS):
-        return out * (_volume(module, module.kernel_size) + 1)
-    if isinstance(module, _ADAPTIVE_AVERAGE_POOLS):
-        return out * (measure(call.inputs, alive) // max(out, 1) + 1)
-    if isinstance(module, (nn.Softmax, nn.LogSoftmax, nn.Softmax2d)):
-        batch, channels = call.output[:2]
-        assert isinstance(batch, int)
-        return batch * (3 * measure((channels,), alive) - 1)
-    free = isinstance(module, nn.Identity) or type(module).__module__ in _FREE
-    return 0 if free or any(c.__module__ in _FREE for c in type(module).__mro__) else None
-
-
-def _volume(module: nn.Module, kernel: int | tuple[int, ...]) -> int:
-    """The volume of a kernel that may be given by one number for all dimensions."""
-    dimensions = int(type(module).__name__.rstrip("d")[-1])
-    return math.prod(kernel) if isinstance(kernel, tuple) else kernel**dimensions
+        yield owner, tuple(int(size) if classes is None else classes for size, classes in pairs)

@@ -160,23 +160,23 @@
     for (const call of data.model.calls) {
       const out = elements(call);
       rows.activations[call.row] += out;
-      rows.flops[call.row] += operations(call, out, dims, elements);
+      rows.flops[call.row] += operations(call, out, elements);
     }
     for (const tensor of data.model.tensors) rows.parameters[tensor.row] += elements(tensor);
     return { kept: data.model.neurons.map((dim) => dims[dim]), rows };
   }
 
-  function operations(call, out, dims, elements) {
+  function operations(call, out, elements) {
     switch (call.op) {
       case "conv": {
-        const inputs = dims[call.inputs];
+        const inputs = elements(call.inputs);
         const perGroup = call.groups ? Math.floor(inputs / call.groups) : 1;
         return out * (perGroup * call.kernel + call.bias);
       }
       case "linear":
-        return out * (2 * dims[call.inputs] - 1 + call.bias);
+        return out * (2 * elements(call.inputs) - 1 + call.bias);
       case "adaptive":
-        return out * (Math.floor(elements(call.input) / Math.max(out, 1)) + 1);
+        return out * (Math.floor(elements(call.inputs) / Math.max(out, 1)) + 1);
       case "softmax":
         return call.batch * (3 * elements(call.channels) - 1);
       default:
