@@ -1,4 +1,4 @@
-"""What a training step really takes here: seconds, and bytes at the allocator.
+"""What a network really takes here: seconds, and bytes at the allocator.
 
 Estimated figures are in `counting` and `training_memory`; these are measured ones.
 """
@@ -6,7 +6,8 @@ Estimated figures are in `counting` and `training_memory`; these are measured on
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -14,6 +15,32 @@ from statistics import median
 import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long something took, each time it was done.
+
+    Attributes:
+        seconds: In the order in which they were measured.
+    """
+
+    seconds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """The middle one: a disturbance now and then does not move it."""
+        return median(self.seconds)
+
+    @property
+    def fastest(self) -> float:
+        """What it takes when nothing else happens."""
+        return min(self.seconds)
+
+    @property
+    def spread(self) -> float:
+        """Median distance from the median, as a share of it: how far the figure can be trusted."""
+        return median(abs(s - self.median) for s in self.seconds) / self.median
 
 
 @dataclass(frozen=True)
@@ -30,37 +57,59 @@ class MeasuredStep:
     peak_bytes: int
 
 
+def time_in_turns(
+    actions: Mapping[str, Callable[[], object]],
+    repetitions: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, Timing]:
+    """Times several actions in turns, so that a busy machine treats all alike.
+
+    Args:
+        actions: By name. Each is done once before anything is timed.
+        repetitions: How often each is timed.
+        clock: Seconds since some time; `time.process_time` does not count what others do.
+    """
+    for act in actions.values():
+        act()
+    times: dict[str, list[float]] = {name: [] for name in actions}
+    for _ in range(repetitions):
+        for name, act in actions.items():
+            start = clock()
+            act()
+            times[name].append(clock() - start)
+    return {name: Timing(tuple(seconds)) for name, seconds in times.items()}
+
+
 def measure_steps(
     models: Mapping[str, nn.Module], loss: Callable[[nn.Module], Tensor], repetitions: int = 3
 ) -> dict[str, MeasuredStep]:
-    """Measures several networks side by side, in turns, so that a busy machine treats all alike.
+    """Measures training steps of several networks side by side, in turns.
 
     Args:
         models: The networks by name; gradients are cleared.
         loss: Forward to a scalar.
-        repetitions: Timed steps of each; one more before them warms up, and is the one whose
-            memory is measured.
+        repetitions: Timed steps of each.
     """
-    peaks = {name: _peak_bytes(partial(_step, model, loss)) for name, model in models.items()}
-    times: dict[str, list[float]] = {name: [] for name in models}
-    for _ in range(repetitions):
-        for name, model in models.items():
-            start = time.perf_counter()
-            _step(model, loss)
-            times[name].append(time.perf_counter() - start)
-    return {name: MeasuredStep(median(times[name]), peaks[name]) for name in models}
+    steps = {name: partial(train_step, model, loss) for name, model in models.items()}
+    peaks = {name: peak_bytes(step) for name, step in steps.items()}
+    timings = time_in_turns(steps, repetitions)
+    return {name: MeasuredStep(timings[name].median, peaks[name]) for name in models}
 
 
-def _step(model: nn.Module, loss: Callable[[nn.Module], Tensor]) -> None:
+def train_step(model: nn.Module, loss: Callable[[nn.Module], Tensor]) -> None:
+    """Forward and backward; no gradients are left behind."""
     model.zero_grad(set_to_none=True)
     torch.autograd.backward(loss(model))
     model.zero_grad(set_to_none=True)
 
 
-def _peak_bytes(step: Callable[[], None]) -> int:
-    """Follows every allocation, workspaces of kernels included, by the profiler's records."""
+def peak_bytes(act: Callable[[], object]) -> int:
+    """The most that an action allocates at one time over what was allocated before it.
+
+    Follows every allocation, workspaces of kernels included, by the profiler's records.
+    """
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
-        step()
+        act()
     assert recorded.profiler is not None and recorded.profiler.kineto_results is not None
     events = recorded.profiler.kineto_results.events()
     changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
@@ -69,3 +118,19 @@ def _peak_bytes(step: Callable[[], None]) -> int:
         now += change
         peak = max(peak, now)
     return peak
+
+
+@contextmanager
+def undisturbed(model: nn.Module) -> Iterator[None]:
+    """Gives a model back its buffers, gradients and the random numbers as they were before."""
+    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        with torch.no_grad():
+            for buffer, before in buffers:
+                buffer.copy_(before)
+        for parameter, gradient in gradients:
+            parameter.grad = gradient

@@ -1,0 +1,83 @@
+"""Latency as a resource: what a network, and each of its layers, takes on this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ranp.errors import UsageError
+from ranp.graph import TensorShape, describe_inputs, unwrap
+from ranp.graph.operation import tensors_in
+from ranp.graph.surgery import mode as run_mode
+from ranp.resources.measuring import time_in_turns, train_step, undisturbed
+
+Mode = Literal["train", "inference"]
+MODES: tuple[Mode, ...] = ("train", "inference")
+
+
+def measure_latency(
+    model: nn.Module,
+    shape: tuple[int, ...],
+    *,
+    mode: Mode = "train",
+    repetitions: int = 5,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
+    """Measures how long a network takes for a batch, on its own device.
+
+    Args:
+        model: Any module that takes one tensor; it is given back as it was.
+        shape: Of the batch.
+        mode: "train" is forward and backward in train mode, "inference" a forward in eval mode
+            without gradients.
+        repetitions: Timed runs; one more before them warms up.
+        clock: What is read before and after; `time.process_time` leaves out what other processes
+            do, and adds up threads.
+
+    Returns:
+        The median, in seconds.
+    """
+    model = unwrap(model)
+    description = describe_inputs(model, shape).args[0]
+    assert isinstance(description, TensorShape)
+    with undisturbed(model), run_mode(model, mode == "train"):
+        x = torch.randn(shape, dtype=description.dtype, device=description.device)
+        act = runner(model, x, mode)
+        return time_in_turns({"model": act}, repetitions, clock)["model"].median
+
+
+def runner(model: nn.Module, x: Tensor, mode: Mode) -> Callable[[], None]:
+    """What is timed: one training step (forward and backward), or one forward.
+
+    It ends when the device has done its work. The model must already be in the right mode.
+    """
+    if mode not in MODES:
+        raise UsageError(f"unknown mode '{mode}': use {' or '.join(MODES)}")
+
+    def train() -> None:
+        train_step(model, lambda m: mean_of(m(x)))
+        _wait_for(x.device)
+
+    def infer() -> None:
+        with torch.inference_mode():
+            model(x)
+        _wait_for(x.device)
+
+    return train if mode == "train" else infer
+
+
+def mean_of(output: Any) -> Tensor:
+    """A scalar that every output takes part in."""
+    parts = [t.float().mean() for t in tensors_in(output) if t.is_floating_point()]
+    if not parts:
+        raise UsageError("the network's output holds no tensor of floating point numbers")
+    return torch.stack(parts).sum()
+
+
+def _wait_for(device: torch.device) -> None:
+    if device.type != "cpu":
+        torch.get_device_module(device).synchronize(device)
