@@ -84,25 +84,46 @@ class Store:
                 continue
             place = ensure_directory(self.place(cell))
             # The other process may have ended between the look and the lock: look again.
-            with _claimed(place) as ours:
+            with _claimed(place, wait=False) as ours:
                 if not ours or (place / _RECORD).exists():
                     continue
                 on_cell(cell, len(cells) - len(self.missing(cells)))
-                started = time.time()
-                result = compute(cell, place)
-                write_sealed_json(
-                    place / _RECORD,
-                    {
-                        "schema": 1,
-                        "kind": "cell",
-                        "cell": dict(cell),
-                        "result": result,
-                        "seconds": time.time() - started,
-                        "versions": versions(),
-                    },
-                )
+                self._compute(cell, compute, place)
                 computed += 1
         return computed
+
+    def require(self, cell: Cell, compute: Compute) -> dict[str, Any]:
+        """What a cell came to; computed now if it is missing, or waited for if others are at it.
+
+        For what other cells are made of: `complete` passes over what somebody else is at.
+
+        Args:
+            cell: The cell.
+            compute: Computes it.
+        """
+        place = ensure_directory(self.place(cell))
+        with _claimed(place, wait=True):
+            if not (place / _RECORD).exists():
+                self._compute(cell, compute, place)
+        result = self.result(cell)
+        assert result is not None
+        return result
+
+    def _compute(self, cell: Cell, compute: Compute, place: Path) -> None:
+        """Computes a cell that this process holds."""
+        started = time.time()
+        result = compute(cell, place)
+        write_sealed_json(
+            place / _RECORD,
+            {
+                "schema": 1,
+                "kind": "cell",
+                "cell": dict(cell),
+                "result": result,
+                "seconds": time.time() - started,
+                "versions": versions(),
+            },
+        )
 
 
 def versions() -> dict[str, str]:
@@ -113,11 +134,16 @@ def versions() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _claimed(place: Path) -> Iterator[bool]:
-    """Holds a cell for this process, if nobody else does; the system lets go when it is killed."""
+def _claimed(place: Path, *, wait: bool) -> Iterator[bool]:
+    """Holds a cell for this process, if nobody else does; the system lets go when it is killed.
+
+    Args:
+        place: The cell's directory.
+        wait: Whether to wait until nobody else holds it.
+    """
     with (place / _LOCK).open("w") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             yield False
         else:

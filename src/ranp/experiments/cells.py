@@ -1,0 +1,374 @@
+"""Training cells: one network pruned by one method to one size and trained from one seed.
+
+Any table or comparison is made of them. Two experiments that want the same cell share it, and all
+methods of a seed share its scores and its generated data, which are cells of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import nn
+
+from ranp.api import make_plan
+from ranp.data.loader import Loader
+from ranp.data.registry import synthesise
+from ranp.errors import InfeasibleError, UsageError
+from ranp.experiments.store import Cell, Store
+from ranp.files import canonical_json, sha256, write_text
+from ranp.graph import ChannelGraph, build_graph
+from ranp.pruning import Chooser, Method, Scores, find_method, score
+from ranp.pruning.batches import no_forward
+from ranp.pruning.budget import match
+from ranp.resources import Costs, count, predict_training_memory
+from ranp.resources.training_memory import Optimizer
+from ranp.slimming import Plan
+from ranp.training.config import Config, OptimizerConfig, parse_config
+from ranp.training.listeners import Listener, Listeners
+from ranp.training.loop import Diverged
+from ranp.training.networks import Factory, build_network
+from ranp.training.run import Job, open_split, open_splits, stored_plan, train
+from ranp.training.tasks import make_task
+
+Resource = Literal["gflops", "memory", "params"]
+
+COSTS: Mapping[str, Callable[[Costs], float]] = {
+    "gflops": lambda costs: costs.gflops,
+    "memory": lambda costs: costs.memory_mb,
+    "params": lambda costs: float(costs.parameters),
+}
+"""What can be budgeted: GFLOPs, activation memory in MB, and number of parameters, as counted."""
+
+_MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a slim network may cost, in absolute figures at the training size, one sample.
+
+    Attributes:
+        resource: "gflops", "memory" (in MB) or "params" (their number).
+        amount: How much of it.
+    """
+
+    resource: Resource
+    amount: float
+
+
+@dataclass(frozen=True)
+class TrainingCell:
+    """A network, data, method, size and seed: what is pruned and trained.
+
+    Attributes:
+        config: Everything about network, data, pruning, training and the seed. No pruning method
+            means the full network.
+        budget: What the slim network is to cost; without one the configuration's sparsity counts.
+        data: Which cases there are (see `data_fingerprint`); none for generated ones, of which
+            the configuration says all. Where the cases lie makes no difference.
+    """
+
+    config: Config
+    budget: Budget | None = None
+    data: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses a budget for the full network."""
+        if self.budget is not None and self.config.pruning.method is None:
+            raise UsageError("the full network costs what it costs: it takes no budget")
+
+    @property
+    def method(self) -> str:
+        """Of pruning, or "full"."""
+        return self.config.pruning.method or "full"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a cell of the store; what has no influence on the result is left out."""
+        config = self.config.model_dump(mode="json")
+        if self.config.pruning.method is None:
+            del config["pruning"]
+        elif self.budget is not None:
+            del config["pruning"]["sparsity"]
+        return {
+            "kind": "training",
+            "config": config,
+            "budget": None if self.budget is None else asdict(self.budget),
+            "data": self.data,
+        }
+
+    @classmethod
+    def from_dict(cls, cell: Cell) -> TrainingCell:
+        """The inverse of `to_dict`."""
+        budget = None if cell["budget"] is None else Budget(**cell["budget"])
+        return cls(parse_config(cell["config"], "cell"), budget, cell["data"])
+
+
+def data_fingerprint(config: Config, data: Path | None) -> str | None:
+    """Which cases a data set holds for training and validation; none where it is generated."""
+    if data is None:
+        return None
+    splits = open_splits(Job(config, Path(), data=data))
+    return sha256(canonical_json([config.data.kind, [list(cases.ids) for cases in splits]]))
+
+
+@dataclass(frozen=True)
+class TrainingCells:
+    """Computes training cells in a store; is the `Compute` of it.
+
+    Attributes:
+        store: Keeps the cells, and beside them scores and generated data that they share.
+        data: The data set's directory; without one the data is generated.
+        factory: The user's own network.
+        listener: Told how training goes.
+    """
+
+    store: Store
+    data: Path | None = None
+    factory: Factory | None = None
+    listener: Listener | None = None
+
+    def __call__(self, cell: Cell, place: Path) -> dict[str, Any]:
+        """Prunes to the budget, trains and evaluates; interrupted, it goes on where it was.
+
+        Returns:
+            A flat result. Its `outcome` is "trained"; "unreachable", with the nearest network's
+            costs, where the method cannot come down to the budget or sparsity; or "diverged".
+        """
+        wanted = TrainingCell.from_dict(cell)
+        data = self.data or self._generated(wanted.config)
+        plan = stored_plan(place)
+        full = build_network(wanted.config.network, self.factory)
+        shape = _input_shape(wanted.config, data)
+        if plan is None and wanted.config.pruning.method is not None:
+            chooser = self.chooser(wanted.config, data, full, shape)
+            try:
+                plan = make_plan(chooser, _sparsity(chooser, wanted))
+            except InfeasibleError as error:
+                return _unreachable(wanted, chooser, str(error))
+            plan.save(place / "plan.json")
+        described = _described(wanted, full, shape, plan)
+        job = Job(
+            wanted.config,
+            place / "run",
+            data=data,
+            plan=None if plan is None else place / "plan.json",
+            factory=self.factory,
+        )
+        clock = CpuClock(place / "cpu.json")
+        listeners = [clock] if self.listener is None else [clock, self.listener]
+        try:
+            with clock:
+                record = train(job, resume=True, listener=Listeners(*listeners))
+        except Diverged as error:
+            return {**described, "outcome": "diverged", "reason": str(error)}
+        return {
+            **described,
+            "outcome": "trained",
+            "goal": record["goal"],
+            "accuracy": record["metrics"][record["goal"]]["last"],
+            "metrics": record["metrics"],
+            "best": record["best"],
+            "epochs": record["epochs"],
+            "seconds": record["seconds"],
+            "cpu_seconds": clock.seconds,
+            "device": record["device"],
+        }
+
+    def chooser(
+        self, config: Config, data: Path, full: nn.Module, shape: tuple[int, ...]
+    ) -> Chooser:
+        """What chooses neurons at any sparsity, by the method of a configuration.
+
+        Args:
+            config: Of the cell.
+            data: Where the training data lies.
+            full: The full network.
+            shape: A single training input; costs are counted at this size.
+        """
+        pruning = config.pruning
+        assert pruning.method is not None
+        method = find_method(pruning.method)
+        graph = build_graph(full, shape)
+        return Chooser(
+            full,
+            graph,
+            method,
+            self._scores(config, method, data, full, graph) if method.needs_scores else None,
+            lam=pruning.lam,
+            floor=pruning.floor,
+            seed=config.seed,
+        )
+
+    def _scores(
+        self, config: Config, method: Method, data: Path, full: nn.Module, graph: ChannelGraph
+    ) -> Scores:
+        """Scores the network, or reads the scores that another method left in the store."""
+        wanted = {
+            "kind": "scores",
+            "network": config.network.model_dump(mode="json"),
+            "statistics": sorted(method.statistics),
+            "seed": config.seed,
+            "data": None,
+        }
+        if method.needs_data:
+            size = config.pruning.size or config.data.size
+            wanted["data"] = {
+                "cases": data_fingerprint(config, self.data),
+                "settings": config.data.model_dump(mode="json"),
+                "task": config.task,
+                "size": size,
+                "batches": config.pruning.batches,
+            }
+
+        def compute(cell: Cell, place: Path) -> dict[str, Any]:
+            began = time.process_time()
+            job = Job(config, place, data=data)
+            loader = None
+            if method.needs_data:
+                cases = open_split(job, "train", config.pruning.size or config.data.size)
+                loader = Loader(cases, 1, training=True, workers=config.data.workers)
+            task = make_task(config.task, window=config.data.size)
+            scores = score(
+                full,
+                graph,
+                loader,
+                (lambda model, batch: task.loss(model(batch["x"]), batch))
+                if method.needs_data
+                else no_forward,
+                statistics=method.statistics,
+                batches=config.pruning.batches if method.needs_data else None,
+                seed=config.seed,
+            )
+            scores.save(place / "scores.safetensors")
+            return {"batches": scores.batches, "cpu_seconds": time.process_time() - began}
+
+        self.store.require(wanted, compute)
+        return Scores.load(self.store.place(wanted) / "scores.safetensors")
+
+    def _generated(self, config: Config) -> Path:
+        """A generated data set in the store, made once for all cells."""
+        wanted = {
+            "kind": "generated data",
+            "data": config.data.kind,
+            "cases": config.data.cases,
+            "size": config.data.generated_size,
+            "classes": config.data.classes,
+        }
+
+        def compute(cell: Cell, place: Path) -> dict[str, Any]:
+            attempt = 0  # what a killed process left half-written is not built upon
+            while (place / f"data-{attempt}").exists():
+                attempt += 1
+            synthesise(
+                config.data.kind,
+                place / f"data-{attempt}",
+                cases=config.data.cases,
+                size=config.data.generated_size,
+                seed=0,
+                classes=config.data.classes,
+            )
+            return {"directory": f"data-{attempt}"}
+
+        result = self.store.require(wanted, compute)
+        return self.store.place(wanted) / str(result["directory"])
+
+
+class CpuClock(Listener):
+    """Adds up the CPU time of a run over its interruptions, to the last whole epoch.
+
+    Attributes:
+        seconds: So far.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._before = float(json.loads(path.read_bytes())) if path.exists() else 0.0
+        self._began = time.process_time()
+        self.seconds = self._before
+
+    def __enter__(self) -> CpuClock:
+        self._began = time.process_time()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._note()
+
+    def finished_epoch(self, line: Mapping[str, Any]) -> None:
+        """Keeps the time: what a kill takes away is what will be computed again."""
+        self._note()
+
+    def _note(self) -> None:
+        self.seconds = self._before + time.process_time() - self._began
+        write_text(self._path, json.dumps(self.seconds))
+
+
+def _input_shape(config: Config, data: Path) -> tuple[int, ...]:
+    cases = open_split(Job(config, Path(), data=data), "train", config.data.size)
+    return (1, *cases[0]["x"].shape)
+
+
+def _sparsity(chooser: Chooser, wanted: TrainingCell) -> float:
+    if wanted.budget is None:
+        return wanted.config.pruning.sparsity
+    return match(chooser, COSTS[wanted.budget.resource], wanted.budget.amount)
+
+
+def _described(
+    wanted: TrainingCell, full: nn.Module, shape: tuple[int, ...], plan: Plan | None
+) -> dict[str, Any]:
+    """What is known of a network before it is trained."""
+    graph = build_graph(full, shape)
+    full_costs = count(full, graph)
+    slim, costs = full, full_costs
+    if plan is not None:
+        alive = plan.alive(graph)
+        slim, costs = plan.apply(full, init="keep"), count(full, graph, alive)
+    batch = (wanted.config.batch, *shape[1:])
+    memory = predict_training_memory(slim, batch, optimizer=_optimizer(wanted.config.optimizer))
+    layers = {} if plan is None else plan.layers
+    return {
+        **_costs(wanted, costs),
+        "sparsity": None if plan is None else plan.settings["sparsity"],
+        "step_mb": memory.peak / _MIB,
+        "one_neuron": [n for n, each in layers.items() if len(each.kept) == 1 < each.neurons],
+        "full": _totals(full_costs),
+    }
+
+
+def _unreachable(wanted: TrainingCell, chooser: Chooser, reason: str) -> dict[str, Any]:
+    """The nearest that a method comes to what it cannot reach."""
+    sparsity = chooser.max_sparsity()
+    nearest = count(chooser.model, chooser.graph, chooser.choose(sparsity))
+    return {
+        "outcome": "unreachable",
+        "reason": reason,
+        **_costs(wanted, nearest),
+        "sparsity": sparsity,
+        "full": _totals(count(chooser.model, chooser.graph)),
+    }
+
+
+def _costs(wanted: TrainingCell, costs: Costs) -> dict[str, Any]:
+    budget = wanted.budget
+    deviation = None if budget is None else COSTS[budget.resource](costs) / budget.amount - 1
+    return {**_totals(costs), "deviation": deviation}
+
+
+def _totals(costs: Costs) -> dict[str, float]:
+    return {**costs.totals(), "parameters": costs.parameters}
+
+
+def _optimizer(config: OptimizerConfig) -> Optimizer:
+    """What the optimizer keeps beside the parameters."""
+    if config.name == "sgd":
+        return "momentum" if config.momentum else "sgd"
+    return "amsgrad" if config.amsgrad else "adam"
+
+
+def results(store: Store, cells: Sequence[TrainingCell]) -> list[dict[str, Any] | None]:
+    """What cells came to, in their order; none for those that are not complete."""
+    return [store.result(cell.to_dict()) for cell in cells]
