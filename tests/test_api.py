@@ -101,6 +101,20 @@ def test_plan_and_prune_agree_and_scores_serve_again(tmp_path):
     )
 
 
+def test_a_saved_result_has_all_that_is_needed_later(tmp_path):
+    result = ranp.prune(network(), batches(), F.cross_entropy, sparsity=0.5)
+    page = result.save(tmp_path / "slim", data="six batches")
+    assert ranp.Plan.load(tmp_path / "slim" / "plan.json") == result.plan
+    again = ranp.Plan.load(tmp_path / "slim" / "plan.json").apply(network())
+    ranp.load_weights(again, tmp_path / "slim" / "weights.safetensors")
+    x = batches()[0][0]
+    assert torch.equal(again.eval()(x), result.model.eval()(x))
+    scores = ranp.Scores.load(tmp_path / "slim" / "scores.safetensors")
+    assert ranp.plan(network(), scores, sparsity=0.5, example_input=x[:1]) == result.plan
+    html = page.read_text()
+    assert "six batches" in html and 'type="range"' in html
+
+
 def test_search_is_tight():
     model, graph = network(), ranp.trace(network(), (1, 1, 8, 8, 8))
     scores = ranp.score(model, batches(), F.cross_entropy, graph=graph)

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import RenderableType
 from torch import Tensor, nn
 
 from ranp.errors import UsageError
+from ranp.files import ensure_directory
 from ranp.graph import ChannelGraph, ExampleInput, build_graph, unwrap
 from ranp.pruning import (
     DEFAULT_LAMBDA,
@@ -28,9 +30,11 @@ from ranp.pruning import (
 )
 from ranp.pruning import score as score_neurons
 from ranp.pruning.batches import no_forward, split_pair
+from ranp.recording import make_record, write_record
+from ranp.report.page import write_report
 from ranp.report.terminal import plain, plan_summary
 from ranp.resources import Costs, count
-from ranp.slimming import Init, Plan, slim_model
+from ranp.slimming import Init, Plan, save_weights, slim_model
 
 
 @dataclass(frozen=True)
@@ -40,17 +44,58 @@ class Result:
     Attributes:
         model: The slim network, ready to train.
         plan: Which neurons were kept; portable.
-        scores: What the network was scored with, to plan again without data; None for methods
-            that need none.
+        chooser: What the plan was chosen by; chooses at any other sparsity too.
         before: Costs of the full network.
         after: Costs of the slim network.
     """
 
     model: nn.Module
     plan: Plan
-    scores: Scores | None
+    chooser: Chooser
     before: Costs
     after: Costs
+
+    @property
+    def scores(self) -> Scores | None:
+        """To plan again without data; None for methods that need none."""
+        return self.chooser.scores
+
+    def save(
+        self,
+        directory: str | Path,
+        *,
+        command: str | None = None,
+        data: str | None = None,
+        timelines: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> Path:
+        """Writes plan, weights, scores, record and report into a directory.
+
+        Args:
+            directory: Made if it is not there.
+            command: The command line that makes it again, for the report.
+            data: What the network was scored with, for the report.
+            timelines: Bytes alive in a training step (see `ranp.recording.make_record`).
+
+        Returns:
+            Where the report is.
+        """
+        out = ensure_directory(directory)
+        self.plan.save(out / "plan.json")
+        save_weights(self.model, out / "weights.safetensors")
+        names = ["plan.json", "weights.safetensors"]
+        if self.scores is not None:
+            self.scores.save(out / "scores.safetensors")
+            names.append("scores.safetensors")
+        record = make_record(
+            self.chooser,
+            self.plan,
+            command=command,
+            data=data,
+            timelines=timelines,
+            files={name: out / name for name in names},
+        )
+        write_record(out, record)
+        return write_report(out)
 
     def __rich__(self) -> RenderableType:
         """The table of before and after, and the kept neurons of every layer."""
@@ -282,12 +327,29 @@ def prune(
         if batches == "auto":
             agreement = {"agreement": settled.reached}
             scores = replace(scores, settings={**scores.settings, **agreement})
-    made = make_plan(chooser(scores=scores), sparsity, protect)
+    return make_result(chooser(scores=scores), sparsity, protect, init=init)
+
+
+def make_result(
+    chooser: Chooser,
+    sparsity: float,
+    protect: Iterable[str] = (),
+    *,
+    network: str | None = None,
+    init: Init = "fresh",
+) -> Result:
+    """Plan and slim network of a choice at a sparsity.
+
+    Raises:
+        InfeasibleError: A layer would lose all its neurons.
+    """
+    model, graph = chooser.model, chooser.graph
+    made = make_plan(chooser, sparsity, protect, network)
     alive = made.alive(graph)
     return Result(
-        model=slim_model(model, graph, alive, init=init, seed=seed),
+        model=slim_model(model, graph, alive, init=init, seed=chooser.seed),
         plan=made,
-        scores=scores,
+        chooser=chooser,
         before=count(model, graph),
         after=count(model, graph, alive),
     )

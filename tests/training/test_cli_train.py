@@ -186,6 +186,16 @@ def test_a_plan_is_transferred_to_other_inputs_and_classes(ranp, crops, tmp_path
     assert outcome.json["slim"]["neurons"] == sum(kept.values()) - 50 + 5
 
 
+def test_a_pruned_run_has_a_report_with_accuracy_and_slider(ranp, crops, tmp_path):
+    run = tmp_path / "run"
+    pruned = ("--method", "ranp-f", "--sparsity", "0.4")
+    outcome = ranp("train", RECIPE, *SMALL, *pruned, "--data", crops, "--out", run, "--json")
+    page = (run / "report.html").read_text()
+    assert f"{outcome.json['metrics']['dice']['mean']:.4f}" in page
+    assert 'type="range"' in page
+    assert "hippocampus, given training cases" in page
+
+
 def test_pruning_at_one_size_and_training_at_another(ranp, crops, tmp_path):
     run = tmp_path / "run"
     sizes = ("--prune-size", "24", "--set", "data.size=28", "--method", "ranp-f")

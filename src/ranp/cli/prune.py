@@ -75,16 +75,12 @@ def command(
     """Prune a network before training and say what it costs then."""
     from functools import partial
 
-    from ranp.api import make_plan
+    from ranp.api import make_result
     from ranp.errors import InfeasibleError
     from ranp.files import ensure_directory
     from ranp.graph import build_graph
     from ranp.pruning import DEFAULT_LAMBDA, Chooser, Settled, find_method
     from ranp.pruning.select import check_sparsity
-    from ranp.recording import make_record, write_record
-    from ranp.report.page import write_report
-    from ranp.report.terminal import plan_summary
-    from ranp.slimming import save_weights, slim_model
 
     row = find_method(method)
     check_sparsity(sparsity)
@@ -141,29 +137,21 @@ def command(
             )
     choice = chooser(scores=scores)
     try:
-        plan = make_plan(choice, sparsity, protect or (), network=network)
+        result = make_result(choice, sparsity, protect or (), network=network)
     except InfeasibleError:
         if as_json:
             show_json(infeasible_to_dict(choice, sparsity))
         raise
-    slim = slim_model(net.model, graph, plan.alive(graph), init="fresh", seed=seed)
     if out is not None:
-        plan.save(out / "plan.json")
-        save_weights(slim, out / "weights.safetensors")
-        names = ["plan.json", "weights.safetensors"] + ["scores.safetensors"] * bool(scores)
-        record = make_record(
-            choice,
-            plan,
+        report = result.save(
+            out,
             command=shlex.join(["ranp", *sys.argv[1:]]),
             data=source.about if source is not None else None,
-            files={name: out / name for name in names},
         )
-        write_record(out, record)
-        report = write_report(out)
     if as_json:
-        show_json(plan_to_dict(plan))
+        show_json(plan_to_dict(result.plan))
     else:
-        show(plan_summary(plan.method, plan.costs, plan.layers))
+        show(result)
     if out is not None:
         say(
             quiet,

@@ -124,7 +124,7 @@ def command(
         show_json(record)
     else:
         _print_record(record)
-    say(quiet, f"Next: ranp evaluate {job.directory}")
+    say(quiet, f"Look at {job.directory / 'report.html'}. Next: ranp evaluate {job.directory}")
 
 
 def default_directory(config: Config, plan: Path | None, smoke: bool) -> Path:

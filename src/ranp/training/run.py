@@ -3,11 +3,12 @@
 - `config.json`: the resolved configuration, sealed
 - `data.json`: which cases it is trained and validated on, sealed
 - `data/`: the generated data set, where none was given
-- `plan.json`: what was kept, where the network was pruned
+- `plan.json`: what was kept, where the network was pruned; `pruning.json`: how it came about
 - `last.safetensors`: the last checkpoint
 - `best.safetensors`: the weights of the best epoch
 - `metrics.jsonl`: a line per epoch; `log.txt`: the same for people
 - `record.json`: the result, sealed; it exists when the run is complete
+- `report.html`: all of it, to look at
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ranp import api
 from ranp._version import __version__
+from ranp.api import Result
 from ranp.data.cases import Cases
 from ranp.data.loader import Loader, Shard
 from ranp.data.registry import open_cases, synthesise
@@ -35,6 +38,8 @@ from ranp.files import (
     sha256,
     write_sealed_json,
 )
+from ranp.recording import make_record, write_record
+from ranp.report.page import write_report
 from ranp.slimming import Plan
 from ranp.training.config import Config, first_difference, parse_config
 from ranp.training.distributed import summed
@@ -171,6 +176,7 @@ def train(
     }
     if fabric.is_global_zero:
         write_sealed_json(job.directory / "record.json", record)
+        write_report(job.directory)
     return record
 
 
@@ -266,7 +272,10 @@ def prepare(job: Job) -> None:
         fresh_network(full, plan, transfer=job.transfer, seed=job.config.seed)
         plan.save(path)
     elif job.config.pruning.method is not None:
-        prune(job).save(path)
+        result = prune(job)
+        scored = f"{job.config.data.kind}, {'given' if job.data else 'generated'} training cases"
+        write_record(job.directory, make_record(result.chooser, result.plan, data=scored))
+        result.plan.save(path)  # last: where there is a plan, pruning is complete
 
 
 def _generate(job: Job) -> None:
@@ -340,10 +349,8 @@ def validation_loader(cases: Cases, config: Config, shard: Shard = Shard()) -> L
     return Loader(cases, batch, training=False, workers=config.data.workers, shard=shard)
 
 
-def prune(job: Job) -> Plan:
+def prune(job: Job) -> Result:
     """Prunes the network of a job, scoring it with its training data, one sample at a time."""
-    from ranp import api
-
     config, pruning = job.config, job.config.pruning
     assert pruning.method is not None
     cases = open_split(job, "train", pruning.size or config.data.size)
@@ -358,7 +365,7 @@ def prune(job: Job) -> Plan:
         floor=pruning.floor,
         batches=pruning.batches,
         seed=config.seed,
-    ).plan
+    )
 
 
 def stored_plan(directory: Path) -> Plan | None:
