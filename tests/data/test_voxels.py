@@ -54,6 +54,22 @@ def test_outermost_points_stay_within_the_grid_and_reach_its_faces():
         assert {tuple(cell) for cell in cells.tolist()} == expected
 
 
+def test_the_largest_grid_and_the_largest_label_fit_the_packed_integers():
+    size = 256
+    voxels = voxelize(np.array([[1.0, 0, 0], [-1.0, 0, 0]]), np.array([254, 0]), size)
+    middle = size // 2 * (size + 1)
+    assert voxels.positions.tolist() == [middle, (size - 1) * size**2 + middle]
+    assert voxels.labels.tolist() == [0, 254]
+
+
+def test_points_are_left_as_they_are():
+    points = np.random.default_rng(0).normal(size=(50, 3))
+    for layout in (points, np.asfortranarray(points)):
+        before = layout.copy()
+        voxelize(layout, np.zeros(50, int), 16)
+        np.testing.assert_array_equal(layout, before)
+
+
 def test_points_are_not_centred():
     one_sided = np.array([[1.0, 0, 0], [0.9, 0, 0]])
     cells = np.argwhere(voxelize(one_sided, np.zeros(2, int), 32).label_grid() != EMPTY)

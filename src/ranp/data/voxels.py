@@ -20,7 +20,7 @@ class Voxels:
     """The occupied voxels of a cubic grid: flat (row-major) positions, ascending, and labels."""
 
     size: int
-    positions: NDArray[np.int64]
+    positions: NDArray[np.integer]
     labels: NDArray[np.uint8]
 
     def occupancy(self) -> NDArray[np.float32]:
@@ -32,7 +32,7 @@ class Voxels:
     def label_grid(self) -> NDArray[np.int64]:
         """The target [S, S, S]: a voxel's label, `EMPTY` where there is no point."""
         grid = np.full(self.size**3, EMPTY, np.int64)
-        grid[self.positions] = self.labels
+        grid[self.positions] = self.labels.astype(np.int64)  # twice as fast as cast in passing
         return grid.reshape(self.size, self.size, self.size)
 
 
@@ -42,7 +42,7 @@ def check_size(size: int) -> None:
         raise UsageError(f"voxel grid size {size} is not within {MIN_SIZE} to {MAX_SIZE}")
 
 
-def voxel_positions(points: NDArray[np.floating], size: int) -> NDArray[np.int64]:
+def voxel_positions(points: NDArray[np.floating], size: int) -> NDArray[np.int32]:
     r"""The flat voxel position of every point.
 
     Points are divided by the largest norm, without centring, so that the shape fills the unit
@@ -54,18 +54,26 @@ def voxel_positions(points: NDArray[np.floating], size: int) -> NDArray[np.int64
         size: The grid's edge s.
     """
     check_size(size)
-    radius = np.sqrt((points * points).sum(axis=1).max(initial=0.0))
+    axes = np.array(points.T, order="C")  # whole rows are much faster than steps of three
+    squares = axes * axes
+    radius = np.sqrt((squares[0] + squares[1] + squares[2]).max(initial=0.0))
     if not np.isfinite(radius) or radius == 0.0:
         raise IntegrityError("the points are not finite, or all lie in the origin")
-    cells = np.floor(points * ((size - 1) / (2.0 * radius)) + size / 2.0).astype(np.int64)
-    return np.asarray((cells[:, 0] * size + cells[:, 1]) * size + cells[:, 2])
+    axes *= (size - 1) / (2.0 * radius)
+    axes += size / 2.0
+    x, y, z = axes.astype(np.int32)  # nothing is below zero: cutting off is rounding down
+    x *= size
+    x += y
+    x *= size
+    x += z
+    return np.asarray(x)
 
 
 def voxelize(points: NDArray[np.floating], labels: NDArray[np.integer], size: int) -> Voxels:
     """Voxelizes labelled points; a voxel takes its points' most frequent label.
 
     Ties go to the smallest label. No loop over points: (voxel, label) pairs are packed into one
-    integer, sorted and counted, and the counts packed and sorted once more.
+    integer of 24 + 8 bits and sorted; equal ones are counted, and the best of a voxel is taken.
 
     Args:
         points: Coordinates [N, 3].
@@ -74,13 +82,29 @@ def voxelize(points: NDArray[np.floating], labels: NDArray[np.integer], size: in
     """
     if len(points) != len(labels):
         raise IntegrityError(f"{len(points)} points but {len(labels)} labels")
-    pairs = np.sort((voxel_positions(points, size) << 8) | labels.astype(np.int64))
-    first = np.flatnonzero(np.concatenate(([True], pairs[1:] != pairs[:-1])))
-    counts = np.diff(first, append=len(pairs))
-    position, label = pairs[first] >> 8, pairs[first] & 0xFF
+    pairs = voxel_positions(points, size).view(np.uint32)
+    pairs <<= 8
+    pairs |= labels.astype(np.uint32)
+    pairs.sort()
+    first = _run_starts(pairs)
+    votes = np.empty_like(first)
+    votes[:-1] = first[1:]
+    votes[-1] = len(pairs)
+    votes -= first
 
-    # Ascending in voxel, then descending in count, then ascending in label: the winner is first.
-    ranked = np.sort((position << 38) | ((len(pairs) - counts) << 8) | label)
-    position = ranked >> 38
-    winners = np.concatenate(([True], position[1:] != position[:-1]))
-    return Voxels(size, position[winners], (ranked[winners] & 0xFF).astype(np.uint8))
+    # The largest of a voxel has the most votes and, among equals, the smallest label.
+    candidates = pairs[first]
+    votes <<= 8
+    votes -= candidates & 0xFF
+    candidates >>= 8
+    first = _run_starts(candidates)
+    best = np.maximum.reduceat(votes, first)
+    return Voxels(size, candidates[first].astype(np.int64), (-best).astype(np.uint8))
+
+
+def _run_starts(values: NDArray[np.uint32]) -> NDArray[np.intp]:
+    """Where runs of equal values begin."""
+    begins = np.empty(len(values), np.bool_)
+    begins[0] = True
+    np.not_equal(values[1:], values[:-1], out=begins[1:])
+    return begins.nonzero()[0]
