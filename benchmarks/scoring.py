@@ -13,11 +13,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib.resources import files
 from pathlib import Path
 
 from benchmarks.resources import resident
 
-PAPER = Path(__file__).parents[1] / "tests" / "fixtures" / "paper.json"
+PAPER = files("ranp.experiments") / "paper.json"
 NEAR = ("ranp-f", "ranp-m", "weighted", "vanilla", "snip")
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from importlib.resources import files
 
 import pytest
 
-PAPER = json.loads((Path(__file__).parents[1] / "fixtures" / "paper.json").read_text())
+PAPER = json.loads((files("ranp.experiments") / "paper.json").read_text())
 FIGURES = ("gflops", "param_mb", "memory_mb")
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
+from importlib.resources import files
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from torch import nn
 
 from ranp import models
 
-PAPER = json.loads((Path(__file__).parents[1] / "fixtures" / "paper.json").read_text())
+PAPER = json.loads((files("ranp.experiments") / "paper.json").read_text())
 
 
 class Cost(NamedTuple):

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import subprocess
 import sys
-from pathlib import Path
+from importlib.resources import files
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ import torch
 from ranp import models
 from ranp.errors import UsageError
 
-PAPER = json.loads((Path(__file__).parents[1] / "fixtures" / "paper.json").read_text())
+PAPER = json.loads((files("ranp.experiments") / "paper.json").read_text())
 
 
 def test_the_registry_holds_the_networks_of_the_paper() -> None:

@@ -70,11 +70,16 @@ class TrainingCell:
         budget: What the slim network is to cost; without one the configuration's sparsity counts.
         data: Which cases there are (see `data_fingerprint`); none for generated ones, of which
             the configuration says all. Where the cases lie makes no difference.
+        plan: A cell that leaves a plan in its place, to slim the network by it instead of pruning
+            here.
+        transfer: Whether that plan may be of a network with other inputs and classes.
     """
 
     config: Config
     budget: Budget | None = None
     data: str | None = None
+    plan: Cell | None = None
+    transfer: bool = False
 
     def __post_init__(self) -> None:
         """Refuses a budget for the full network."""
@@ -93,18 +98,27 @@ class TrainingCell:
             del config["pruning"]
         elif self.budget is not None:
             del config["pruning"]["sparsity"]
-        return {
+        cell: dict[str, Any] = {
             "kind": "training",
             "config": config,
             "budget": None if self.budget is None else asdict(self.budget),
             "data": self.data,
         }
+        if self.plan is not None:
+            cell |= {"plan": dict(self.plan), "transfer": self.transfer}
+        return cell
 
     @classmethod
     def from_dict(cls, cell: Cell) -> TrainingCell:
         """The inverse of `to_dict`."""
         budget = None if cell["budget"] is None else Budget(**cell["budget"])
-        return cls(parse_config(cell["config"], "cell"), budget, cell["data"])
+        return cls(
+            parse_config(cell["config"], "cell"),
+            budget,
+            cell["data"],
+            cell.get("plan"),
+            cell.get("transfer", False),
+        )
 
 
 def data_fingerprint(config: Config, data: Path | None) -> str | None:
@@ -140,7 +154,8 @@ class TrainingCells:
         """
         wanted = TrainingCell.from_dict(cell)
         data = self.data or self._generated(wanted.config)
-        plan = stored_plan(place)
+        home = place if wanted.plan is None else self.store.place(wanted.plan)
+        plan = stored_plan(home)
         full = build_network(wanted.config.network, self.factory)
         shape = _input_shape(wanted.config, data)
         if plan is None and wanted.config.pruning.method is not None:
@@ -155,7 +170,8 @@ class TrainingCells:
             wanted.config,
             place / "run",
             data=data,
-            plan=None if plan is None else place / "plan.json",
+            plan=None if plan is None else home / "plan.json",
+            transfer=wanted.transfer,
             factory=self.factory,
         )
         clock = CpuClock(place / "cpu.json")
@@ -325,8 +341,9 @@ def _described(
     full_costs = count(full, graph)
     slim, costs = full, full_costs
     if plan is not None:
-        alive = plan.alive(graph)
-        slim, costs = plan.apply(full, init="keep"), count(full, graph, alive)
+        alive = plan.alive(graph, transfer=wanted.transfer)
+        slim = plan.apply(full, init="keep", transfer=wanted.transfer)
+        costs = count(full, graph, alive)
     batch = (wanted.config.batch, *shape[1:])
     memory = predict_training_memory(slim, batch, optimizer=_optimizer(wanted.config.optimizer))
     layers = {} if plan is None else plan.layers

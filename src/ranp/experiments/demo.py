@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ranp.api import make_plan
+from ranp.api import make_result
 from ranp.data.loader import Loader
 from ranp.data.synthetic import synthetic_parts
 from ranp.graph import build_graph
@@ -21,7 +21,7 @@ from ranp.pruning import METHODS, Chooser, make_forward, score
 from ranp.report.figures import draw_convergence, draw_retained
 from ranp.resources import count
 from ranp.resources.measuring import MeasuredStep, measure_steps
-from ranp.slimming import Plan, slim_model
+from ranp.slimming import Plan
 
 NETWORK = "unet3d-shapenet"
 COMPARED = ("ranp-f", "ranp-m", "vanilla", "layerwise")
@@ -71,13 +71,12 @@ def run_demo(out: Path, seconds: float, say: Callable[[str], None]) -> Demo:
     say(f"Scoring {graph.neurons:,} neurons with {SAMPLES} synthetic shapes at {SIZE}^3")
     scores = score(model, graph, loader, make_forward(cross_entropy, None))
 
-    models, plans, sparsities = {"full": model}, {}, {}
+    results, sparsities = {}, {}
     for name in COMPARED:
         chooser = Chooser(model, graph, METHODS[name], scores, lam=spec.reweighting)
-        sparsity = min(spec.sparsity, VANILLA_MARGIN * chooser.max_sparsity())
-        plans[name] = make_plan(chooser, sparsity, network=NETWORK)
-        sparsities[name] = sparsity
-        models[name] = slim_model(model, graph, plans[name].alive(graph), init="fresh")
+        sparsities[name] = min(spec.sparsity, VANILLA_MARGIN * chooser.max_sparsity())
+        results[name] = make_result(chooser, sparsities[name], network=NETWORK)
+    models = {"full": model, **{name: result.model for name, result in results.items()}}
     glorot_normal_(model, gamma="ones", generator=torch.Generator().manual_seed(0))
 
     say(f"Measuring training steps at {SIZE}^3, batch 1")
@@ -89,11 +88,20 @@ def run_demo(out: Path, seconds: float, say: Callable[[str], None]) -> Demo:
     curves = {name: train(models[name], seconds) for name in ("full", "ranp-f")}
 
     layers = list(graph.layers)
+    plans = {name: result.plan for name, result in results.items()}
     kept = {name: [len(k.kept) for k in plan.layers.values()] for name, plan in plans.items()}
     draw_retained(out / "retained.png", layers, [len(v) for v in graph.layers.values()], kept)
     caption = f"{NETWORK} on synthetic parts at {SIZE}^3, CPU"
     draw_convergence(out / "convergence.png", curves, caption)
-    plans["ranp-f"].save(out / "plan.json")
+    results["ranp-f"].save(
+        out,
+        command="ranp demo",
+        data=f"{SAMPLES} synthetic shapes at {SIZE}^3",
+        measured={
+            "full": asdict(measured["full"]),
+            "slim": asdict(measured["ranp-f"]),
+        },
+    )
     slim_costs = {name: plan.costs["slim"] for name, plan in plans.items()}
     costs = {"full": count(model, graph).totals(), **slim_costs}
     return Demo(costs, sparsities, measured, curves, plans)

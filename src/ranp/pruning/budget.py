@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from ranp.errors import InfeasibleError
 from ranp.graph import Alive
 from ranp.pruning.choose import DELTA, Chooser, bisect
@@ -47,10 +49,52 @@ def match(chooser: Chooser, cost: Callable[[Costs], float], budget: float) -> fl
         chooser, lambda alive: cost(count(chooser.model, chooser.graph, alive)) <= budget
     )
     if sparsity is None:
-        most = chooser.max_sparsity()
-        raise InfeasibleError(
-            f"{chooser.method.name} cannot come down to {budget:.6g}: at its largest feasible "
-            f"sparsity, {most:.4f}, the network still costs {at(most):.6g}"
-        )
+        raise _too_dear(chooser, cost, budget)
     wider = max(sparsity - DELTA, 0.0)
     return min((sparsity, wider), key=lambda each: abs(at(each) - budget))
+
+
+def matched(chooser: Chooser, cost: Callable[[Costs], float], budget: float) -> tuple[float, Alive]:
+    """A sparsity and the living channels that fill a budget, also where widths step together.
+
+    With the same share of every layer, many layers gain a neuron at the same sparsity: between
+    one width and the next a network's cost jumps by several per cent, and `match` cannot come
+    nearer. Here the neurons of that step are given back one by one, the dearest first, as long as
+    the budget allows. What is left of it is less than the cheapest of them costs.
+
+    Args:
+        chooser: Chooses the channels that live at a sparsity.
+        cost: What is budgeted.
+        budget: How much of it the slim network may cost.
+
+    Raises:
+        InfeasibleError: The smallest feasible network still costs more.
+    """
+
+    def costs(alive: Alive) -> float:
+        return cost(count(chooser.model, chooser.graph, alive))
+
+    sparsity = smallest_sparsity(chooser, lambda alive: costs(alive) <= budget)
+    if sparsity is None:
+        raise _too_dear(chooser, cost, budget)
+    alive = chooser.choose(sparsity)
+    step = np.flatnonzero(chooser.choose(max(sparsity - DELTA, 0.0)) & ~alive)
+
+    def given(neuron: int) -> Alive:
+        more = alive.copy()
+        more[neuron] = True
+        return more
+
+    for neuron in sorted(step.tolist(), key=lambda each: -costs(given(each))):
+        if costs(given(neuron)) <= budget:
+            alive = given(neuron)
+    return sparsity, alive
+
+
+def _too_dear(chooser: Chooser, cost: Callable[[Costs], float], budget: float) -> InfeasibleError:
+    most = chooser.max_sparsity()
+    least = cost(count(chooser.model, chooser.graph, chooser.choose(most)))
+    return InfeasibleError(
+        f"{chooser.method.name} cannot come down to {budget:.6g}: at its largest feasible "
+        f"sparsity, {most:.4f}, the network still costs {least:.6g}"
+    )

@@ -1,0 +1,298 @@
+"""What is known of a pruned network before it is trained, in cells.
+
+- `scores`: one pass over the data, of one network, initialisation and seed. All methods and
+  sparsities share it.
+- `importance`: the importance of every neuron by one method.
+- `choice`: the neurons that a method keeps, the plan and what the slim network costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ranp.data import synthetic
+from ranp.data.cases import Cases
+from ranp.data.loader import Loader
+from ranp.data.registry import open_cases
+from ranp.data.ucf101 import FRAMES
+from ranp.experiments.cells import COSTS
+from ranp.experiments.store import Cell, Store
+from ranp.graph import Alive, ChannelGraph, build_graph
+from ranp.pruning import Chooser, Scores, find_method, score
+from ranp.pruning.budget import matched
+from ranp.resources import count, predict_training_memory
+from ranp.slimming import Plan
+from ranp.training.config import Config, NetworkConfig
+from ranp.training.networks import build_network
+from ranp.training.tasks import make_task
+
+SCORES = "scores.safetensors"
+PLAN = "plan.json"
+
+STATISTICS = ("abs", "signed")
+"""Gathered beyond the usual for the four pairs: what SNIP and the maxima of Table 6 need."""
+
+_GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Amount:
+    """How much is pruned; one of its attributes is set.
+
+    Attributes:
+        sparsity: The share of neurons (of weights, for SNIP).
+        of_largest: A share of the largest feasible sparsity.
+        resource: What is budgeted: "gflops" or "memory" (see `ranp.experiments.cells.COSTS`).
+        budget: Of the resource; where it is not given, what RANP-f costs at `ranp_f`.
+        ranp_f: The sparsity of RANP-f whose cost is the budget, and its lambda.
+    """
+
+    sparsity: float | None = None
+    of_largest: float | None = None
+    resource: str | None = None
+    budget: float | None = None
+    ranp_f: tuple[float, float] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Without what is not set."""
+        named = {
+            "sparsity": self.sparsity,
+            "of_largest": self.of_largest,
+            "resource": self.resource,
+            "budget": self.budget,
+            "ranp_f": None if self.ranp_f is None else list(self.ranp_f),
+        }
+        return {key: value for key, value in named.items() if value is not None}
+
+
+def scores_cell(
+    config: Config,
+    *,
+    samples: int,
+    cases: str | None,
+    weights: str = "fresh",
+    statistics: tuple[str, ...] = (),
+    seed: int = 0,
+) -> dict[str, Any]:
+    """A network to be scored.
+
+    Args:
+        config: Says which network, task and data.
+        samples: How many generated samples, where there is no data.
+        cases: Which cases the data holds (see `data_fingerprint`); none for generated ones.
+        weights: "fresh" (Glorot) or "orthogonal".
+        statistics: To gather beyond the usual.
+        seed: Of weights and data.
+    """
+    generated = cases is None
+    return {
+        "kind": "scores of samples",
+        "network": config.network.model_dump(mode="json"),
+        "task": config.task,
+        "data": config.data.kind,
+        "size": config.pruning.size or config.data.size,
+        "cases": cases,
+        "fold": None if generated else config.data.fold,
+        "samples": samples if generated else config.pruning.batches,
+        "weights": weights,
+        "statistics": list(statistics),
+        "seed": seed,
+    }
+
+
+def choice_cell(
+    config: Config,
+    shape: tuple[int, ...],
+    scores: Cell | None,
+    method: str,
+    amount: Amount,
+    *,
+    seed: int = 0,
+    batch: int | None = None,
+) -> dict[str, Any]:
+    """A network to be pruned.
+
+    Args:
+        config: Says which network, and lambda of Eq. 10.
+        shape: The input at which resources are counted.
+        scores: The cell of its scores; none where neither method nor amount needs them.
+        method: Of pruning, or "full".
+        amount: How much is pruned.
+        seed: For random selection.
+        batch: Samples of a training step whose memory is to be predicted, too.
+    """
+    return {
+        "kind": "choice",
+        "network": config.network.model_dump(mode="json"),
+        "shape": list(shape),
+        "scores": None if scores is None else dict(scores),
+        "method": method,
+        "lam": config.pruning.lam if method in ("ranp-f", "ranp-m") else None,
+        "amount": amount.to_dict(),
+        "seed": seed if method == "random" else None,
+        "batch": batch,
+    }
+
+
+def importance_cell(
+    config: Config, shape: tuple[int, ...], scores: Cell, method: str
+) -> dict[str, Any]:
+    """The importance of a network's neurons, to be computed."""
+    return {
+        "kind": "importance",
+        "network": config.network.model_dump(mode="json"),
+        "shape": list(shape),
+        "scores": dict(scores),
+        "method": method,
+        "lam": config.pruning.lam if method in ("ranp-f", "ranp-m") else None,
+    }
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Computes these cells in a store.
+
+    Attributes:
+        store: Keeps them.
+        data: Where data sets lie, by kind; a kind that is not there is generated.
+        workers: Processes that read data ahead.
+    """
+
+    store: Store
+    data: Mapping[str, Path]
+    workers: int = 0
+
+    def score(self, cell: Cell, place: Path) -> dict[str, Any]:
+        """Scores a network, on a GPU where there is one."""
+        config = NetworkConfig(**cell["network"])
+        model = build_network(config).to("cuda" if torch.cuda.is_available() else "cpu")
+        cases = self._cases(cell, config)
+        task = make_task(cell["task"], window=cell["size"])
+        scores = score(
+            model,
+            build_graph(model, (1, *cases[0]["x"].shape)),
+            Loader(cases, 1, training=True, workers=self.workers),
+            lambda network, batch: task.loss(network(batch["x"]), batch),
+            statistics=tuple(cell["statistics"]),
+            weights=cell["weights"],
+            batches=cell["samples"],
+            seed=cell["seed"],
+        )
+        scores.save(place / SCORES)
+        return {"batches": scores.batches}
+
+    def _cases(self, cell: Cell, network: NetworkConfig) -> Cases:
+        kind, size, seed = cell["data"], cell["size"], cell["seed"]
+        if cell["cases"] is not None:
+            return open_cases(
+                kind, self.data[kind], "train", size=size, fold=cell["fold"], seed=seed
+            )
+        samples = cell["samples"]
+        if kind == "shapenet":
+            return synthetic.synthetic_parts(size, samples, seed)
+        if kind == "brats":
+            return synthetic.synthetic_tumours(size, samples, seed)
+        classes = int(network.options["classes"])
+        return synthetic.synthetic_motion(FRAMES, size, samples, classes, seed)
+
+    def weigh(self, cell: Cell, place: Path) -> dict[str, Any]:
+        """The importance of every neuron, by layer."""
+        chooser = self._chooser(cell, *_traced(cell))
+        return {
+            "layers": list(chooser.importance),
+            "importance": [values.tolist() for values in chooser.importance.values()],
+        }
+
+    def choose(self, cell: Cell, place: Path) -> dict[str, Any]:
+        """Chooses neurons, keeps the plan, and counts what the slim network costs.
+
+        A layer that would lose all its neurons keeps one: so every row of a table is of a network
+        that can be trained. The result says which layers these are.
+        """
+        model, graph = _traced(cell)
+        full = count(model, graph)
+        if cell["method"] == "full":
+            return {
+                "costs": full.totals(),
+                "full": full.totals(),
+                "layers": list(graph.layers),
+                "neurons": [len(layer) for layer in graph.layers.values()],
+                **_training_memory(model, cell),
+            }
+        chooser = self._chooser(cell, model, graph)
+        sparsity, alive, found = self._chosen(cell, chooser, model, graph)
+        costs = count(model, graph, alive)
+        plan = Plan.make(
+            graph,
+            alive,
+            method=cell["method"],
+            settings={**cell, "sparsity": sparsity},
+            costs={"full": full.totals(), "slim": costs.totals()},
+        )
+        plan.save(place / PLAN)
+        return {
+            "sparsity": sparsity,
+            **found,
+            "emptied": graph.empty_layers(chooser.choose(sparsity)),
+            "costs": costs.totals(),
+            "full": full.totals(),
+            "layers": list(graph.layers),
+            "neurons": [len(layer) for layer in graph.layers.values()],
+            "kept": [len(kept) for kept in graph.kept(alive).values()],
+            **(_training_memory(plan.apply(model, init="keep"), cell) if cell["batch"] else {}),
+        }
+
+    def _chosen(
+        self, cell: Cell, chooser: Chooser, model: nn.Module, graph: ChannelGraph
+    ) -> tuple[float, Alive, dict[str, Any]]:
+        """Sparsity, living channels, and what else was found on the way."""
+        amount, floored = cell["amount"], _floored(chooser)
+        if "sparsity" in amount:
+            return amount["sparsity"], floored.choose(amount["sparsity"]), {}
+        if "of_largest" in amount:
+            largest = chooser.max_sparsity()
+            sparsity = amount["of_largest"] * largest
+            return sparsity, floored.choose(sparsity), {"largest": largest}
+        cost = COSTS[amount["resource"]]
+        budget = amount.get("budget")
+        if budget is None:
+            sparsity, lam = amount["ranp_f"]
+            reference = Chooser(model, graph, find_method("ranp-f"), self._scores(cell), lam=lam)
+            budget = cost(count(model, graph, _floored(reference).choose(sparsity)))
+        sparsity, alive = matched(floored, cost, budget)
+        deviation = cost(count(model, graph, alive)) / budget - 1
+        return sparsity, alive, {"budget": budget, "deviation": deviation}
+
+    def _chooser(self, cell: Cell, model: nn.Module, graph: ChannelGraph) -> Chooser:
+        method = find_method(cell["method"])
+        scores = self._scores(cell) if method.needs_scores else None
+        lam = cell["lam"] or 0.0
+        return Chooser(model, graph, method, scores, lam=lam, seed=cell.get("seed") or 0)
+
+    def _scores(self, cell: Cell) -> Scores:
+        self.store.require(cell["scores"], self.score)
+        return Scores.load(self.store.place(cell["scores"]) / SCORES)
+
+
+def _floored(chooser: Chooser) -> Chooser:
+    return replace(chooser, floor=1)
+
+
+def _traced(cell: Cell) -> tuple[nn.Module, ChannelGraph]:
+    model = build_network(NetworkConfig(**cell["network"]))
+    return model, build_graph(model, tuple(cell["shape"]))
+
+
+def _training_memory(model: nn.Module, cell: Cell) -> dict[str, float]:
+    """What a training step with SGD and momentum takes, predicted."""
+    if cell["batch"] is None:
+        return {}
+    shape = (cell["batch"], *cell["shape"][1:])
+    peak = predict_training_memory(model, shape, optimizer="momentum").peak
+    return {"step_gib": peak / _GIB}

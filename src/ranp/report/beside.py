@@ -1,0 +1,221 @@
+"""Tables of our figures beside those that were printed elsewhere, as Markdown, CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Check = Literal["exact", "near", "none"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of figures.
+
+    Attributes:
+        key: Its name in files.
+        title: Its heading.
+        digits: Behind the decimal point.
+        points: Whether differences are given in the figure's own unit; else relative, in per cent.
+    """
+
+    key: str
+    title: str
+    digits: int = 2
+    points: bool = False
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure: ours, from one or several seeds, and the printed one.
+
+    Attributes:
+        ours: By seed; nothing where it was not computed.
+        printed: What is compared with; nothing where nothing was printed.
+        spread: Of a single value of ours, such as the deviation over the last epochs.
+        printed_spread: What is printed behind plus-minus.
+    """
+
+    ours: tuple[float, ...] = ()
+    printed: float | None = None
+    spread: float | None = None
+    printed_spread: float | None = None
+
+    @property
+    def mean(self) -> float | None:
+        """Over the seeds."""
+        return statistics.fmean(self.ours) if self.ours else None
+
+    @property
+    def deviation(self) -> float | None:
+        """Over the seeds; of one seed, the spread that it came with."""
+        return statistics.stdev(self.ours) if len(self.ours) > 1 else self.spread
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table.
+
+    Attributes:
+        group: Rows of a group stand together: a network on a data set.
+        label: What the row is of.
+        figures: By key of the column.
+        check: "exact" where ours must equal the printed figures to their last digit, "near" where
+            they depend on data and chance, "none" where nothing is compared.
+        note: What a reader must know.
+    """
+
+    group: str
+    label: str
+    figures: Mapping[str, Figure]
+    check: Check = "near"
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A table.
+
+    Attributes:
+        title: What it shows.
+        columns: Of figures.
+        rows: In their order.
+        about: How the figures came about; a paragraph each.
+        tolerance: By how much a figure may be off and still count as the printed one.
+    """
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    about: tuple[str, ...] = ()
+    tolerance: float = field(default=0.005)
+
+    def agrees(self, row: Row) -> bool:
+        """Whether all figures of a row are the printed ones, to the last digit."""
+        pairs = [(f.mean, f.printed) for f in row.figures.values() if f.printed is not None]
+        return all(
+            mean is not None and abs(mean - value) <= self.tolerance for mean, value in pairs
+        )
+
+    def markdown(self, level: int = 2) -> str:
+        """For people: each figure as `ours / printed (difference)`.
+
+        Args:
+            level: Of the heading.
+        """
+        lines = [f"{'#' * level} {self.title}", ""]
+        for paragraph in self.about:
+            lines += [paragraph, ""]
+        columns = [c for c in self.columns if self._filled(c)]
+        lines.append(" | ".join(["", "", *(c.title for c in columns), "check"]).strip())
+        lines.append(" | ".join(["---", "---", *("---:" for _ in columns), "---"]))
+        notes: list[str] = []
+        before = None
+        for row in self.rows:
+            label = row.label
+            if row.note is not None:
+                if row.note not in notes:
+                    notes.append(row.note)
+                label += f" [{notes.index(row.note) + 1}]"
+            cells = [self.cell(row, c) for c in columns]
+            group = row.group if row.group != before else ""
+            lines.append(" | ".join([group, label, *cells, self.verdict(row)]).strip())
+            before = row.group
+        lines += ["", *(f"[{i}] {note}\n" for i, note in enumerate(notes, 1))]
+        return "\n".join(lines).rstrip() + "\n"
+
+    def cell(self, row: Row, column: Column) -> str:
+        """One figure as text."""
+        figure = row.figures.get(column.key)
+        if figure is None or (figure.mean is None and figure.printed is None):
+            return ""
+        ours = _number(figure.mean, figure.deviation, column.digits)
+        if figure.printed is None:
+            return ours
+        printed = _number(figure.printed, figure.printed_spread, column.digits)
+        return f"{ours} / {printed}{self._difference(figure, row, column)}"
+
+    def _difference(self, figure: Figure, row: Row, column: Column) -> str:
+        if figure.mean is None or figure.printed is None:
+            return ""
+        if row.check == "exact" and abs(figure.mean - figure.printed) <= self.tolerance:
+            return ""
+        if column.points:
+            return f" ({figure.mean - figure.printed:+.{column.digits}f})"
+        if figure.printed == 0:
+            return ""
+        return f" ({100 * (figure.mean / figure.printed - 1):+.1f} %)"
+
+    def verdict(self, row: Row) -> str:
+        """What comparing says in a word."""
+        if row.check == "none" or not any(f.printed is not None for f in row.figures.values()):
+            return ""
+        if row.check == "exact":
+            return "exact" if self.agrees(row) else "differs"
+        return "near"
+
+    def _filled(self, column: Column) -> bool:
+        return any(self.cell(row, column) for row in self.rows)
+
+    def csv(self) -> str:
+        """A line per figure."""
+        output = io.StringIO()
+        writer = csv.writer(output, lineterminator="\n")
+        writer.writerow(
+            ["group", "row", "figure", "ours", "deviation", "seeds", "printed",
+             "printed_deviation", "difference", "relative", "check"]
+        )  # fmt: skip
+        for row in self.rows:
+            for key, figure in row.figures.items():
+                mean, printed = figure.mean, figure.printed
+                both = mean is not None and printed is not None
+                difference = mean - printed if both else None  # type: ignore[operator]
+                relative = difference / printed if difference is not None and printed else None
+                writer.writerow(
+                    [row.group, row.label, key, mean, figure.deviation, len(figure.ours), printed,
+                     figure.printed_spread, difference, relative, self.verdict(row)]
+                )  # fmt: skip
+        return output.getvalue()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "title": self.title,
+            "about": list(self.about),
+            "rows": [
+                {
+                    "group": row.group,
+                    "label": row.label,
+                    "check": row.check,
+                    "agrees": self.agrees(row) if row.check == "exact" else None,
+                    "note": row.note,
+                    "figures": {
+                        key: {
+                            "ours": list(figure.ours),
+                            "mean": figure.mean,
+                            "deviation": figure.deviation,
+                            "printed": figure.printed,
+                            "printed_deviation": figure.printed_spread,
+                        }
+                        for key, figure in row.figures.items()
+                    },
+                }
+                for row in self.rows
+            ],
+        }
+
+
+def _number(value: float | None, deviation: float | None, digits: int) -> str:
+    if value is None:
+        return "–"
+    spread = "" if deviation is None else f" ± {deviation:.{digits}f}"
+    return f"{value:.{digits}f}{spread}"
+
+
+def figure_of(values: Sequence[float | None], printed: float | None = None) -> Figure:
+    """A figure from what the seeds came to; seeds without a value are left out."""
+    return Figure(tuple(value for value in values if value is not None), printed)
