@@ -66,6 +66,7 @@ class Result:
         *,
         command: str | None = None,
         data: str | None = None,
+        measured: Mapping[str, Mapping[str, float]] | None = None,
         timelines: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> Path:
         """Writes plan, weights, scores, record and report into a directory.
@@ -74,7 +75,8 @@ class Result:
             directory: Made if it is not there.
             command: The command line that makes it again, for the report.
             data: What the network was scored with, for the report.
-            timelines: Bytes alive in a training step (see `ranp.recording.make_record`).
+            measured: Time and memory of training steps (see `ranp.recording.make_record`).
+            timelines: Bytes alive in a training step (the same).
 
         Returns:
             Where the report is.
@@ -91,6 +93,7 @@ class Result:
             self.plan,
             command=command,
             data=data,
+            measured=measured,
             timelines=timelines,
             files={name: out / name for name in names},
         )

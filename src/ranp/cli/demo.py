@@ -45,6 +45,7 @@ def command(
     say(
         quiet,
         f"\nPlan and pictures in {out}: plan.json, retained.png, convergence.png\n"
+        f"Open {out / 'report.html'} in a browser and move the slider.\n"
         f"Next: ranp profile {NETWORK}\n"
         f"      ranp prune {NETWORK} --sparsity 0.7824 --out out/shapenet\n"
         "      ranp methods",
