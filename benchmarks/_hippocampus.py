@@ -19,8 +19,9 @@ import torch
 from benchmarks._hippocampus_table import table
 from ranp.files import write_text
 from ranp.training.config import load_config
+from ranp.training.job import Job
 from ranp.training.listeners import Listener, epoch_line
-from ranp.training.run import Job, train
+from ranp.training.run import train
 
 RECIPE = "hippocampus-unet3d"
 SEEDS = (0, 1, 2)

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks._step_memory import Measured, measure
 from ranp.files import read_sealed_json
-from ranp.training.run import stored_plan
+from ranp.training.preparation import stored_plan
 
 Records = Mapping[tuple[str, int], Mapping[str, Any]]
 

@@ -15,7 +15,7 @@ import yaml
 from ranp.data.registry import synthesise
 from ranp.slimming import Plan
 from ranp.training.config import load_config
-from ranp.training.run import Job, claim
+from ranp.training.job import Job, claim
 
 ROOT = Path(__file__).parents[2]
 RECIPE = "hippocampus-unet3d"
@@ -85,7 +85,7 @@ def test_resuming_with_other_cases_is_refused(ranp, crops, tmp_path):
     changes = {"network.options.base_width": 4, "epochs": 1}
     job = Job(load_config(RECIPE, smoke=True, changes=changes), run, crops)
     claim(job, resume=False)
-    from ranp.training.run import prepare
+    from ranp.training.preparation import prepare
 
     prepare(job)
     for folder in ("imagesTr", "labelsTr"):

@@ -18,9 +18,10 @@ import torch
 
 from ranp.data.loader import Shard
 from ranp.data.registry import open_cases
+from ranp.training.job import Job
 from ranp.training.loop import evaluate
 from ranp.training.networks import build_network, fresh_network
-from ranp.training.run import Job, make_fabric, train, validation_loader
+from ranp.training.run import make_fabric, train, validation_loader
 from ranp.training.tasks import Hippocampus
 from tests.training.networks import Plain
 from tests.training.two_processes import Losses, make_config

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from ranp.errors import UsageError
+from ranp.training.job import Job
 from ranp.training.listeners import Listener
 from ranp.training.loop import Diverged
-from ranp.training.run import Job, averaged, train
+from ranp.training.run import averaged, train
 from tests.training.networks import Plain
 from tests.training.test_resume import Recorder, assert_same_weights, weights
 

@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 from ranp.training.config import Config, load_config
+from ranp.training.job import Job
 from ranp.training.listeners import Listener, Step
-from ranp.training.run import Job, train
+from ranp.training.run import train
 from tests.training.conftest import TINY
 from tests.training.networks import Plain
 

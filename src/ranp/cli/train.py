@@ -90,7 +90,8 @@ def command(
 
     from lightning_fabric.utilities.rank_zero import rank_zero_only
 
-    from ranp.training.run import Job, train
+    from ranp.training.job import Job
+    from ranp.training.run import train
     from ranp.training.signals import Interrupted
 
     job = Job(

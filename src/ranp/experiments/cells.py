@@ -29,10 +29,12 @@ from ranp.resources import Costs, count, predict_training_memory
 from ranp.resources.training_memory import Optimizer
 from ranp.slimming import Plan
 from ranp.training.config import Config, OptimizerConfig, parse_config
+from ranp.training.job import Job
 from ranp.training.listeners import Listener, Listeners
 from ranp.training.loop import Diverged
 from ranp.training.networks import Factory, build_network
-from ranp.training.run import Job, open_split, open_splits, stored_plan, train
+from ranp.training.preparation import open_split, open_splits, stored_plan
+from ranp.training.run import train
 from ranp.training.tasks import make_task
 
 Resource = Literal["gflops", "memory", "params"]

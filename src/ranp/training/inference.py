@@ -23,16 +23,11 @@ from ranp.errors import IntegrityError, UsageError
 from ranp.files import read_sealed_json, write_text
 from ranp.slimming import load_weights
 from ranp.training.checkpoint import load_checkpoint
+from ranp.training.job import Job, read_job
 from ranp.training.loop import BEST, LAST, evaluate
 from ranp.training.networks import Factory, build_network, fresh_network
-from ranp.training.run import (
-    Job,
-    make_fabric,
-    open_split,
-    read_job,
-    stored_plan,
-    validation_loader,
-)
+from ranp.training.preparation import open_split, stored_plan
+from ranp.training.run import make_fabric, validation_loader
 from ranp.training.tasks import make_task
 
 Weights = Literal["best", "last"]

@@ -1,0 +1,114 @@
+"""What is trained, where, and from what; and whether a directory holds that run already."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ranp.errors import UsageError
+from ranp.files import (
+    canonical_json,
+    ensure_directory,
+    read_sealed_json,
+    sha256,
+    write_sealed_json,
+)
+from ranp.training.config import Config, first_difference, parse_config
+from ranp.training.networks import Factory
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to train, where, and from what.
+
+    Attributes:
+        config: The resolved configuration.
+        directory: The run directory.
+        data: The data set's directory; without one a synthetic set is generated.
+        plan: A plan to slim the network by, in the place of pruning it here.
+        transfer: Whether the plan may be of a network with other inputs and classes.
+        factory: The user's own network.
+    """
+
+    config: Config
+    directory: Path
+    data: Path | None = None
+    plan: Path | None = None
+    transfer: bool = False
+    factory: Factory | None = None
+
+
+def claim(job: Job, *, resume: bool) -> dict[str, Any] | None:
+    """Makes the run directory, or makes sure that a run to go on with is the same one.
+
+    Returns:
+        The record, if the run is complete.
+    """
+    directory = job.directory
+    stored = directory / "config.json"
+    if stored.exists():
+        if not resume:
+            raise UsageError(
+                f"run directory '{directory}' holds a run; --resume auto goes on with it, "
+                "or choose another --out"
+            )
+        _check_same(job, read_sealed_json(stored, "configuration"))
+    elif directory.is_dir() and any(directory.iterdir()):
+        raise UsageError(f"run directory '{directory}' is not empty, and no run; choose another")
+    ensure_directory(directory)
+    if not stored.exists():
+        write_sealed_json(
+            stored,
+            {
+                "schema": SCHEMA,
+                "kind": "run",
+                "config": job.config.model_dump(mode="json"),
+                "data": str(job.data.resolve()) if job.data else None,
+                "plan": _plan_id(job.plan),
+                "transfer": job.transfer,
+            },
+        )
+    record = directory / "record.json"
+    return read_sealed_json(record, "record") if record.exists() else None
+
+
+def _check_same(job: Job, stored: dict[str, Any]) -> None:
+    before = parse_config(stored["config"], f"run '{job.directory}'")
+    difference = first_difference(before, job.config)
+    if difference is None and stored["plan"] != _plan_id(job.plan):
+        difference = "the plan is another one"
+    if difference is None and stored["transfer"] != job.transfer:
+        difference = f"transfer is {stored['transfer']} there and {job.transfer} here"
+    if difference is not None:
+        raise UsageError(
+            f"run '{job.directory}' has another configuration: {difference}; "
+            "give the same settings, or choose another --out"
+        )
+
+
+def _plan_id(plan: Path | None) -> str | None:
+    if plan is None:
+        return None
+    return sha256(canonical_json(read_sealed_json(plan, "plan")))
+
+
+def read_job(directory: Path, factory: Factory | None = None) -> Job:
+    """The job of a run directory.
+
+    Args:
+        directory: The run directory.
+        factory: The user's own network, where the run is of one.
+    """
+    if not (directory / "config.json").exists():
+        raise UsageError(f"'{directory}' holds no run; `ranp runs` lists those there are")
+    stored = read_sealed_json(directory / "config.json", "configuration")
+    return Job(
+        config=parse_config(stored["config"], f"run '{directory}'"),
+        directory=directory,
+        data=Path(stored["data"]) if stored["data"] else None,
+        transfer=stored["transfer"],
+        factory=factory,
+    )
