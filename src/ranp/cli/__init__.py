@@ -34,12 +34,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (
-    *(demo, profile, prune, score, plan, search, inspect, methods),
-    *(train, evaluate, predict, runs, report),
-):
-    app.command(module.__name__.rpartition(".")[2])(module.command)
-app.add_typer(data.app, name="data")
+_PANELS = {
+    "Prune": (demo, profile, prune, score, plan, search, inspect, methods),
+    "Train": (train, evaluate, predict, runs),
+    "Look": (report,),
+}
+for panel, modules in _PANELS.items():
+    for module in modules:
+        name = module.__name__.rpartition(".")[2]
+        app.command(name, rich_help_panel=panel)(module.command)
+app.add_typer(data.app, name="data", rich_help_panel="Train")
 
 
 def _print_version(wanted: bool) -> None:
