@@ -20,6 +20,7 @@ from ranp.cli import (
     profile,
     prune,
     report,
+    reproduce,
     runs,
     score,
     search,
@@ -37,7 +38,7 @@ app = typer.Typer(
 _PANELS = {
     "Prune": (demo, profile, prune, score, plan, search, inspect, methods),
     "Train": (train, evaluate, predict, runs),
-    "Look": (report,),
+    "Look": (report, reproduce),
 }
 for panel, modules in _PANELS.items():
     for module in modules:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
-
-Check = Literal["exact", "near", "none"]
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -38,12 +36,15 @@ class Figure:
         printed: What is compared with; nothing where nothing was printed.
         spread: Of a single value of ours, such as the deviation over the last epochs.
         printed_spread: What is printed behind plus-minus.
+        exact: Whether ours must equal the printed one to its last digit, since it depends neither
+            on data nor on chance.
     """
 
     ours: tuple[float, ...] = ()
     printed: float | None = None
     spread: float | None = None
     printed_spread: float | None = None
+    exact: bool = False
 
     @property
     def mean(self) -> float | None:
@@ -64,15 +65,12 @@ class Row:
         group: Rows of a group stand together: a network on a data set.
         label: What the row is of.
         figures: By key of the column.
-        check: "exact" where ours must equal the printed figures to their last digit, "near" where
-            they depend on data and chance, "none" where nothing is compared.
         note: What a reader must know.
     """
 
     group: str
     label: str
     figures: Mapping[str, Figure]
-    check: Check = "near"
     note: str | None = None
 
 
@@ -86,23 +84,24 @@ class Beside:
         rows: In their order.
         about: How the figures came about; a paragraph each.
         tolerance: By how much a figure may be off and still count as the printed one.
+        checked: Whether figures can be held against the printed ones; not if sizes differ.
     """
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     about: tuple[str, ...] = ()
-    tolerance: float = field(default=0.005)
+    tolerance: float = 0.005
+    checked: bool = True
 
-    def agrees(self, row: Row) -> bool:
-        """Whether all figures of a row are the printed ones, to the last digit."""
-        pairs = [(f.mean, f.printed) for f in row.figures.values() if f.printed is not None]
-        return all(
-            mean is not None and abs(mean - value) <= self.tolerance for mean, value in pairs
-        )
+    def agrees(self, figure: Figure) -> bool:
+        """Whether a figure is the printed one, to the last digit."""
+        if figure.mean is None or figure.printed is None:
+            return False
+        return abs(figure.mean - figure.printed) <= self.tolerance
 
     def markdown(self, level: int = 2) -> str:
-        """For people: each figure as `ours / printed (difference)`.
+        """For people: a table per group, each figure as `ours / printed (difference)`.
 
         Args:
             level: Of the heading.
@@ -110,22 +109,23 @@ class Beside:
         lines = [f"{'#' * level} {self.title}", ""]
         for paragraph in self.about:
             lines += [paragraph, ""]
-        columns = [c for c in self.columns if self._filled(c)]
-        lines.append(" | ".join(["", "", *(c.title for c in columns), "check"]).strip())
-        lines.append(" | ".join(["---", "---", *("---:" for _ in columns), "---"]))
         notes: list[str] = []
-        before = None
-        for row in self.rows:
-            label = row.label
-            if row.note is not None:
-                if row.note not in notes:
-                    notes.append(row.note)
-                label += f" [{notes.index(row.note) + 1}]"
-            cells = [self.cell(row, c) for c in columns]
-            group = row.group if row.group != before else ""
-            lines.append(" | ".join([group, label, *cells, self.verdict(row)]).strip())
-            before = row.group
-        lines += ["", *(f"[{i}] {note}\n" for i, note in enumerate(notes, 1))]
+        for group in dict.fromkeys(row.group for row in self.rows):
+            rows = [row for row in self.rows if row.group == group]
+            columns = [c for c in self.columns if any(self.cell(row, c) for row in rows)]
+            check = ["check"] if any(map(self.verdict, rows)) else []
+            lines.append(" | ".join([group, *(c.title for c in columns), *check]))
+            lines.append(" | ".join(["---", *("---:" for _ in columns), *("---" for _ in check)]))
+            for row in rows:
+                label = row.label
+                if row.note is not None:
+                    if row.note not in notes:
+                        notes.append(row.note)
+                    label += f" [{notes.index(row.note) + 1}]"
+                cells = [self.cell(row, column) for column in columns]
+                lines.append(" | ".join([label, *cells, *(self.verdict(row) for _ in check)]))
+            lines.append("")
+        lines += [f"[{i}] {note}\n" for i, note in enumerate(notes, 1)]
         return "\n".join(lines).rstrip() + "\n"
 
     def cell(self, row: Row, column: Column) -> str:
@@ -137,29 +137,26 @@ class Beside:
         if figure.printed is None:
             return ours
         printed = _number(figure.printed, figure.printed_spread, column.digits)
-        return f"{ours} / {printed}{self._difference(figure, row, column)}"
+        return f"{ours} / {printed}{self._difference(figure, column)}"
 
-    def _difference(self, figure: Figure, row: Row, column: Column) -> str:
-        if figure.mean is None or figure.printed is None:
-            return ""
-        if row.check == "exact" and abs(figure.mean - figure.printed) <= self.tolerance:
+    def _difference(self, figure: Figure, column: Column) -> str:
+        if figure.mean is None or figure.printed is None or (figure.exact and self.agrees(figure)):
             return ""
         if column.points:
-            return f" ({figure.mean - figure.printed:+.{column.digits}f})"
+            points = f"{figure.mean - figure.printed:+.{column.digits}f}"
+            return f" ({points})" if float(points) else ""
         if figure.printed == 0:
             return ""
         return f" ({100 * (figure.mean / figure.printed - 1):+.1f} %)"
 
     def verdict(self, row: Row) -> str:
         """What comparing says in a word."""
-        if row.check == "none" or not any(f.printed is not None for f in row.figures.values()):
+        if not self.checked:
             return ""
-        if row.check == "exact":
-            return "exact" if self.agrees(row) else "differs"
-        return "near"
-
-    def _filled(self, column: Column) -> bool:
-        return any(self.cell(row, column) for row in self.rows)
+        exact = [figure for figure in row.figures.values() if figure.exact]
+        if exact:
+            return "exact" if all(map(self.agrees, exact)) else "differs"
+        return "near" if any(f.printed is not None for f in row.figures.values()) else ""
 
     def csv(self) -> str:
         """A line per figure."""
@@ -190,8 +187,7 @@ class Beside:
                 {
                     "group": row.group,
                     "label": row.label,
-                    "check": row.check,
-                    "agrees": self.agrees(row) if row.check == "exact" else None,
+                    "check": self.verdict(row),
                     "note": row.note,
                     "figures": {
                         key: {
@@ -200,6 +196,7 @@ class Beside:
                             "deviation": figure.deviation,
                             "printed": figure.printed,
                             "printed_deviation": figure.printed_spread,
+                            "exact": figure.exact,
                         }
                         for key, figure in row.figures.items()
                     },
@@ -214,8 +211,3 @@ def _number(value: float | None, deviation: float | None, digits: int) -> str:
         return "–"
     spread = "" if deviation is None else f" ± {deviation:.{digits}f}"
     return f"{value:.{digits}f}{spread}"
-
-
-def figure_of(values: Sequence[float | None], printed: float | None = None) -> Figure:
-    """A figure from what the seeds came to; seeds without a value are left out."""
-    return Figure(tuple(value for value in values if value is not None), printed)

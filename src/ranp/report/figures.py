@@ -13,7 +13,8 @@ from ranp.files import atomic_write
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
 
-def _pyplot() -> Any:
+def pyplot_module() -> Any:
+    """Matplotlib's pyplot, drawing to files alone; an error names the extra where it is missing."""
     try:
         import matplotlib
     except ImportError as error:
@@ -27,9 +28,12 @@ def _pyplot() -> Any:
 def save_figure(figure: Any, path: str | Path) -> None:
     """Writes a picture atomically; the ending of the name says which format."""
     path = Path(path)
-    with atomic_write(path) as file:
-        figure.savefig(file, format=path.suffix[1:], dpi=150, bbox_inches="tight")
-    _pyplot().close(figure)
+    kind = path.suffix[1:]
+    # The same figures give the same file: no date, and names that do not change.
+    metadata = {"Date": None} if kind == "svg" else {}
+    with atomic_write(path) as file, pyplot_module().rc_context({"svg.hashsalt": "ranp"}):
+        figure.savefig(file, format=kind, dpi=150, bbox_inches="tight", metadata=metadata)
+    pyplot_module().close(figure)
 
 
 def draw_retained(
@@ -43,7 +47,7 @@ def draw_retained(
         full: Neurons of the full network.
         kept: Kept neurons by method.
     """
-    pyplot = _pyplot()
+    pyplot = pyplot_module()
     figure, axes = pyplot.subplots(figsize=(8.5, 3.6))
     width = 0.8 / len(kept)
     axes.bar(range(len(layers)), full, width=0.9, color="#e4e4e4", label="full", zorder=1)
@@ -53,7 +57,7 @@ def draw_retained(
     axes.set_xticks(range(len(layers)), layers, rotation=45, ha="right", fontsize=8)
     axes.set_ylabel("neurons")
     axes.set_title("Neurons kept in every layer", loc="left", fontsize=11)
-    _clean(axes)
+    clean(axes)
     axes.legend(
         frameon=False, fontsize=8, ncols=len(kept) + 1, loc="lower right", bbox_to_anchor=(1, 1)
     )
@@ -70,7 +74,7 @@ def draw_convergence(
         curves: By network, (seconds, loss) after each step.
         caption: What was trained on what.
     """
-    pyplot = _pyplot()
+    pyplot = pyplot_module()
     figure, axes = pyplot.subplots(figsize=(6.4, 3.6))
     for i, (name, points) in enumerate(curves.items()):
         seconds, losses = zip(*points, strict=True)
@@ -80,12 +84,13 @@ def draw_convergence(
     axes.set_xlabel("seconds of training")
     axes.set_ylabel("loss")
     axes.set_title(caption, loc="left", fontsize=10)
-    _clean(axes)
+    clean(axes)
     axes.legend(frameon=False, fontsize=8)
     save_figure(figure, path)
 
 
-def _clean(axes: Any) -> None:
+def clean(axes: Any) -> None:
+    """The look of all axes."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#eeeeee", zorder=0)
     axes.set_axisbelow(True)

@@ -4,12 +4,15 @@
   sparsities share it.
 - `importance`: the importance of every neuron by one method.
 - `choice`: the neurons that a method keeps, the plan and what the slim network costs.
+- `transfer`: what a plan costs in a network with other inputs and classes.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,7 @@ from ranp.data.registry import open_cases
 from ranp.data.ucf101 import FRAMES
 from ranp.experiments.cells import COSTS
 from ranp.experiments.store import Cell, Store
+from ranp.files import canonical_json
 from ranp.graph import Alive, ChannelGraph, build_graph
 from ranp.pruning import Chooser, Scores, find_method, score
 from ranp.pruning.budget import matched
@@ -154,6 +158,16 @@ def importance_cell(
     }
 
 
+def transfer_cell(config: Config, shape: tuple[int, ...], plan: Cell) -> dict[str, Any]:
+    """A choice of neurons to be moved to another data set's network."""
+    return {
+        "kind": "transfer",
+        "network": config.network.model_dump(mode="json"),
+        "shape": list(shape),
+        "plan": dict(plan),
+    }
+
+
 @dataclass(frozen=True)
 class Choices:
     """Computes these cells in a store.
@@ -248,6 +262,17 @@ class Choices:
             **(_training_memory(plan.apply(model, init="keep"), cell) if cell["batch"] else {}),
         }
 
+    def transfer(self, cell: Cell, place: Path) -> dict[str, Any]:
+        """Counts what a network costs that was pruned for another data set."""
+        self.store.require(cell["plan"], self.choose)
+        model, graph = _traced(cell)
+        plan = Plan.load(self.store.place(cell["plan"]) / PLAN)
+        return {
+            "sparsity": plan.settings["sparsity"],
+            "costs": count(model, graph, plan.alive(graph, transfer=True)).totals(),
+            "full": count(model, graph).totals(),
+        }
+
     def _chosen(
         self, cell: Cell, chooser: Chooser, model: nn.Module, graph: ChannelGraph
     ) -> tuple[float, Alive, dict[str, Any]]:
@@ -277,7 +302,7 @@ class Choices:
 
     def _scores(self, cell: Cell) -> Scores:
         self.store.require(cell["scores"], self.score)
-        return Scores.load(self.store.place(cell["scores"]) / SCORES)
+        return _load_scores(self.store.place(cell["scores"]) / SCORES)
 
 
 def _floored(chooser: Chooser) -> Chooser:
@@ -285,8 +310,18 @@ def _floored(chooser: Chooser) -> Chooser:
 
 
 def _traced(cell: Cell) -> tuple[nn.Module, ChannelGraph]:
-    model = build_network(NetworkConfig(**cell["network"]))
-    return model, build_graph(model, tuple(cell["shape"]))
+    return _trace(canonical_json(cell["network"]), tuple(cell["shape"]))
+
+
+@lru_cache(maxsize=1)  # cells of a network come one after the other
+def _trace(network: str, shape: tuple[int, ...]) -> tuple[nn.Module, ChannelGraph]:
+    model = build_network(NetworkConfig(**json.loads(network)))
+    return model, build_graph(model, shape)
+
+
+@lru_cache(maxsize=1)
+def _load_scores(path: Path) -> Scores:
+    return Scores.load(path)
 
 
 def _training_memory(model: nn.Module, cell: Cell) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from ranp.training.listeners import Listener
 
 _SNIP_SPARSITY = 0.9  # of weights, where the paper's own does not apply
 _POLL_SECONDS = 1.0
-_STAGES = ("scores of samples", "choice", "importance", "training")
+_STAGES = ("scores of samples", "choice", "importance", "transfer", "training")
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,18 @@ class Study:
                 f"--data holds none of what this needs: put the data set in its directory {kinds}"
             )
         return found
+
+    def require_all(self, wanted: Iterable[Pair]) -> None:
+        """Makes sure that there is data for every one of the pairs.
+
+        Raises:
+            UsageError: Names the data set that is missing.
+        """
+        for pair in wanted:
+            if self.data and pair.dataset not in self.data:
+                raise UsageError(
+                    f"this needs {pair.dataset} too: --data has no directory '{pair.dataset}'"
+                )
 
     def trains(self, pair: Pair) -> bool:
         """Whether networks of a pair are trained at this scale."""
@@ -167,8 +180,6 @@ class Study:
 
     def history(self, cell: Cell) -> list[dict[str, Any]]:
         """Epoch by epoch, how a trained network came about."""
-        import json
-
         lines = (self.store.place(cell) / "run" / "metrics.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines]
 
@@ -204,6 +215,8 @@ class Study:
             return choices.weigh(cell, place)
         if cell["kind"] == "choice":
             return choices.choose(cell, place)
+        if cell["kind"] == "transfer":
+            return choices.transfer(cell, place)
         data = self.data.get(cell["config"]["data"]["kind"])
         return TrainingCells(self.store, data, listener=self.listener)(cell, place)
 

@@ -1,0 +1,184 @@
+"""`ranp reproduce`: the paper's tables and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ranp.cli._common import JsonOption, QuietOption, say, show, show_json
+from ranp.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ranp.report.beside import Beside
+
+
+def command(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A table or figure; see --list.")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Holds the data sets in directories shapenet, brats and ucf101; pairs whose data "
+            "is not there are left out. Without it, generated data."
+        ),
+    ] = None,
+    scale: Annotated[
+        Literal["paper", "small", "smoke"],
+        typer.Option(help="The paper's size, CPU hours, or a minute."),
+    ] = "smoke",
+    seeds: Annotated[int, typer.Option(min=1, help="How many; they count from 0.")] = 1,
+    resources_only: Annotated[
+        bool, typer.Option("--resources-only", help="Score and count; train nothing.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="For tables, pictures and the store.")] = Path(
+        "out/reproduce"
+    ),
+    listed: Annotated[bool, typer.Option("--list", help="Name all of them, and exit.")] = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Make a table or figure of the paper, beside the paper's own figures."""
+    from ranp.experiments.reproduce import EXPERIMENTS, find_experiment
+
+    if listed:
+        _list(as_json)
+        return
+    if name is None:
+        raise UsageError(f"say which: {', '.join(EXPERIMENTS)}; ranp reproduce --list says more")
+    experiment = find_experiment(name)
+    found = _data_sets(data)
+
+    from ranp.experiments.reproduce import reproduce
+    from ranp.experiments.reproduce.study import Study
+    from ranp.experiments.store import Store
+
+    study = Study(Store(out / "cells"), scale, seeds, resources_only, found)
+    say(quiet, f"{experiment.paper}, {experiment.about}: scale {scale}, in {out}")
+    with _Progress(quiet) as progress:
+        outcome, files = reproduce(name, study, out / scale, progress)
+    if as_json:
+        show_json({"files": [str(path) for path in files], **outcome.table.to_dict()})
+    else:
+        for group in dict.fromkeys(row.group for row in outcome.table.rows):
+            show(_table(outcome.table, group))
+            show("")
+    say(quiet, f"Written: {files[0]} and {', '.join(path.suffix for path in files[1:])}")
+    if scale != "paper":
+        given = "" if data is None else f" --data {data}"
+        say(quiet, f"Next: ranp reproduce {name} --scale paper --resources-only{given}")
+    else:
+        say(quiet, "Next: ranp reproduce --list")
+
+
+def _list(as_json: bool) -> None:
+    from ranp.experiments.reproduce import EXPERIMENTS
+
+    if as_json:
+        show_json(
+            [
+                {"name": e.name, "paper": e.paper, "about": e.about, "trains": e.trains}
+                for e in EXPERIMENTS.values()
+            ]
+        )
+        return
+    from ranp.report.terminal import table
+
+    result = table("Tables and figures of the paper")
+    for heading in ("name", "in the paper", "what it shows", "trains"):
+        result.add_column(heading)
+    for e in EXPERIMENTS.values():
+        result.add_row(e.name, e.paper, e.about, "yes" if e.trains else "no")
+    show(result)
+
+
+def _data_sets(data: Path | None) -> dict[str, Path]:
+    """The data sets of a directory, by kind."""
+    if data is None:
+        return {}
+    if not data.is_dir():
+        raise UsageError(f"data directory '{data}' does not exist")
+    kinds = ("shapenet", "brats", "ucf101")
+    found = {kind: data / kind for kind in kinds if (data / kind).is_dir()}
+    if not found:
+        raise UsageError(
+            f"'{data}' has none of the directories {', '.join(kinds)}: put each data set in the "
+            "directory of its name (a link will do)"
+        )
+    return found
+
+
+class _Progress:
+    """Tells of all cells on stderr: a bar in a terminal, else a line for each that takes long."""
+
+    def __init__(self, quiet: bool) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+        )
+
+        console = Console(stderr=True)
+        self._quiet = quiet
+        self._bar = Progress(
+            TextColumn("cells"),
+            BarColumn(20),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}"),
+            console=console,
+            disable=quiet or not console.is_terminal,
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=None)
+
+    def __enter__(self) -> _Progress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, cell: Mapping[str, Any], done: int, of: int) -> None:
+        """A cell is about to be computed."""
+        about = _about(cell)
+        self._bar.update(self._task, total=of, completed=done, description=about)
+        if self._bar.disable and cell["kind"] in ("scores of samples", "training"):
+            say(self._quiet, f"  {done}/{of} cells done; now {about}")
+
+
+def _about(cell: Mapping[str, Any]) -> str:
+    """A cell in a few words."""
+    if cell["kind"] == "training":
+        config = cell["config"]
+        method = cell["plan"]["method"] if "plan" in cell else "full"
+        return f"training {config['recipe']}, {method}, seed {config['seed']}"
+    network = cell["network"]["name"]
+    if cell["kind"] == "scores of samples":
+        return f"scoring {network} on {cell['data']}, {cell['weights']}, seed {cell['seed']}"
+    return f"{cell['kind']} of {network}, {cell.get('method', 'ranp-f')}"
+
+
+def _table(beside: Beside, group: str) -> Table:
+    """The rows of a group, for the terminal."""
+    from ranp.report.terminal import table
+
+    rows = [row for row in beside.rows if row.group == group]
+    columns = [c for c in beside.columns if any(beside.cell(row, c) for row in rows)]
+    result = table(f"{beside.title}: {group}", caption="ours / paper's (difference)")
+    result.add_column("")
+    for column in columns:
+        result.add_column(column.title, justify="right")
+    result.add_column("")
+    for row in rows:
+        cells = [beside.cell(row, column) for column in columns]
+        result.add_row(row.label.replace("`", ""), *cells, beside.verdict(row))
+    return result
