@@ -5,23 +5,41 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from ranp.data.cases import Cases, Reader
 from ranp.data.loader import Loader
 from ranp.data.registry import KINDS, open_cases, synthesise
 from ranp.data.voxels import EMPTY, voxelize
 
-# Cases on disk and their size, size of the samples, batch: large enough to be typical.
+# Cases on disk and their size, size of the samples, batch, batches: large enough to be typical.
 _SETS = {
-    "shapenet": (64, 64, 64, 8),
-    "brats": (10, 96, 64, 2),
-    "ucf101": (40, 240, 112, 4),
-    "hippocampus": (40, 64, 64, 4),
+    "shapenet": (64, 64, 64, 8, 20),
+    "brats": (10, 96, 64, 2, 10),
+    "ucf101": (40, 240, 112, 4, 12),
+    "hippocampus": (40, 64, 64, 4, 40),
 }
-_EPOCHS = 3
+_ROUNDS = 2
+
+
+@dataclass(frozen=True)
+class _Repeated:
+    """A reader's cases over and over, for epochs long enough to see a steady state."""
+
+    reader: Reader
+    count: int
+
+    @property
+    def ids(self) -> Sequence[str]:
+        return [str(index) for index in range(self.count)]
+
+    def read(self, index: int, rng: np.random.Generator) -> Mapping[str, Any]:
+        return self.reader.read(index % len(self.reader.ids), rng)
 
 
 def voxelize_by_loop(
@@ -73,22 +91,37 @@ def _voxelization() -> None:
     )
 
 
+def _epoch(loader: Loader, epoch: int) -> tuple[float, float]:
+    """Seconds until the first batch is there, and samples per second from then on."""
+    start = time.perf_counter()
+    batches = loader.epoch(epoch)
+    next(batches)
+    first = time.perf_counter()
+    samples = sum(len(batch["id"]) for batch in batches)
+    return first - start, samples / (time.perf_counter() - first)
+
+
 def _loaders() -> None:
+    """Epochs with 0 and with 2 workers take turns; medians over rounds."""
     with tempfile.TemporaryDirectory() as folder:
         for kind in KINDS:
-            count, written_size, size, batch = _SETS[kind]
+            count, written_size, size, batch, length = _SETS[kind]
             directory = Path(folder) / kind
             synthesise(kind, directory, cases=count, size=written_size, seed=0)
             cases = open_cases(kind, directory, "train", size=size)
-            rates = []
-            for workers in (0, 2):
-                loader = Loader(cases, batch, training=True, workers=workers)
-                start = time.perf_counter()
-                samples = sum(len(b["id"]) for e in range(_EPOCHS) for b in loader.epoch(e))
-                rates.append(samples / (time.perf_counter() - start))
+            cases = Cases(_Repeated(cases.reader, batch * length))
+            loaders = {w: Loader(cases, batch, training=True, workers=w) for w in (0, 2)}
+            epochs: dict[int, list[tuple[float, float]]] = {0: [], 2: []}
+            for epoch in range(1 + _ROUNDS):
+                for workers, loader in loaders.items():
+                    epochs[workers].append(_epoch(loader, epoch))
+            starts = {w: [e[0] for e in found] for w, found in epochs.items()}
+            rates = {w: statistics.median(e[1] for e in found[1:]) for w, found in epochs.items()}
             print(
                 f"loader, {kind} at {size}: {rates[0]:.1f} samples/s with 0 workers, "
-                f"{rates[1]:.1f} with 2: {rates[1] / rates[0]:.2f} x"
+                f"{rates[2]:.1f} with 2: {rates[2] / rates[0]:.2f} x; first batch after "
+                f"{statistics.median(starts[0]):.2f} s with 0; with 2 after {starts[2][0]:.2f} s, "
+                f"in later epochs {statistics.median(starts[2][1:]):.2f} s"
             )
 
 

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import multiprocessing
+import os
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -11,7 +14,7 @@ from hypothesis import strategies as st
 from ranp.data.cases import Cases
 from ranp.data.loader import Loader, Shard, epoch_batches
 from ranp.data.synthetic import synthetic_parts
-from ranp.errors import UsageError
+from ranp.errors import IntegrityError, UsageError
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,22 @@ class Noise:
 
     def read(self, index, rng):
         return {"x": rng.normal(size=3).astype(np.float32), "y": index, "category": "c"}
+
+
+class Process(Noise):
+    """A reader that says which process it reads in."""
+
+    def read(self, index, rng):
+        return {**super().read(index, rng), "process": os.getpid()}
+
+
+class Faulty(Noise):
+    """A reader with one case that cannot be read."""
+
+    def read(self, index, rng):
+        if index == 3:
+            raise IntegrityError("case 3 is damaged")
+        return super().read(index, rng)
 
 
 def equal(one, other):
@@ -73,6 +92,61 @@ def test_a_stopped_epoch_goes_on_where_it_was(workers):
     rest = list(loader.epoch(4, start=2))
     assert len(rest) == len(whole) - 2
     assert all(map(equal, whole[2:], rest))
+
+
+def reading_processes(loader, epoch):
+    return {int(number) for batch in loader.epoch(epoch) for number in batch["process"]}
+
+
+def test_workers_live_as_long_as_their_loader():
+    loader = Loader(Cases(Process(8)), 1, training=True, workers=2)
+    first = reading_processes(loader, 0)
+    assert len(first) == 2
+    assert os.getpid() not in first
+    assert reading_processes(loader, 1) == first
+    workers = multiprocessing.active_children()
+    assert {worker.pid for worker in workers} >= first
+    del loader
+    assert not any(worker.is_alive() for worker in workers if worker.pid in first)
+
+
+@pytest.mark.parametrize("seen", [0, 1, 4])
+def test_an_epoch_that_was_left_early_leaves_nothing_behind(seen):
+    cases = Cases(Noise(13), seed=3)
+    expected = list(Loader(cases, 2, training=True).epoch(5))
+    loader = Loader(cases, 2, training=True, workers=2)
+    list(islice(loader.epoch(4), seen))
+    found = list(loader.epoch(5))
+    assert len(found) == len(expected)
+    assert all(map(equal, expected, found))
+
+
+def test_workers_read_one_epoch_at_a_time():
+    loader = Loader(Cases(Noise(8)), 2, training=True, workers=2)
+    before = loader.epoch(0)
+    next(before)
+    now = loader.epoch(1)
+    with pytest.raises(UsageError, match="another epoch"):
+        next(before)
+    assert len(list(now)) == 4
+
+
+def test_workers_survive_a_case_that_cannot_be_read():
+    loader = Loader(Cases(Faulty(6)), 1, training=False, workers=2)
+    for _ in range(2):
+        batches = loader.epoch(0)
+        assert [next(batches)["y"].item() for _ in range(3)] == [0, 1, 2]
+        with pytest.raises(IntegrityError, match="case 3 is damaged"):
+            next(batches)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_loading_leaves_the_random_numbers_of_training_alone(workers):
+    loader = Loader(Cases(Noise(4)), 2, training=True, workers=workers)
+    before = torch.random.get_rng_state()
+    for epoch in range(2):
+        list(loader.epoch(epoch))
+    assert torch.equal(torch.random.get_rng_state(), before)
 
 
 def test_every_epoch_has_another_order_and_other_randomness():

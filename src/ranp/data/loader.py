@@ -6,11 +6,12 @@ an epoch, and on as many processes as you like.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from torch.utils.data import DataLoader
 
 from ranp.data.cases import Cases, Key, Sample
@@ -60,6 +61,9 @@ def epoch_batches(
 class Loader:
     """Loads batches `{"x": tensor, "y": tensor, "id": [str, ...], ...}`.
 
+    Workers are started by the first epoch and live as long as the loader: starting them takes
+    longer than reading many a small data set. They read for one epoch at a time.
+
     Example:
         >>> loader = Loader(cases, batch=2, training=True, workers=2)  # doctest: +SKIP
         >>> for batch in loader.epoch(3, start=10):                    # doctest: +SKIP
@@ -96,6 +100,8 @@ class Loader:
         self.training = training
         self.workers = workers
         self.shard = shard
+        self._orders = _Orders()
+        self._pool: DataLoader[Any] | None = None
 
     def __len__(self) -> int:
         return len(self._batches(0))
@@ -111,12 +117,33 @@ class Loader:
             epoch: From 0.
             start: Batches that were seen before a stop and are left out.
         """
-        loader: DataLoader[Any] = DataLoader(
+        batches = self._batches(epoch)[start:]
+        if not batches:
+            return iter(())
+        if self.workers == 0:
+            return iter(self._torch_loader(batches))
+        if self._pool is None:
+            self._pool = self._torch_loader(self._orders)
+        self._orders.batches = batches
+        return self._from_workers(iter(self._pool), batches)
+
+    def _torch_loader(self, batches: Iterable[list[Key]]) -> DataLoader[Any]:
+        return DataLoader(
             self.cases,
-            batch_sampler=self._batches(epoch)[start:],
+            batch_sampler=batches,
             num_workers=self.workers,
+            persistent_workers=self.workers > 0,
+            # Torch draws a seed for its workers: not from the random numbers of the training.
+            generator=torch.Generator(),
         )
-        return iter(loader)
+
+    def _from_workers(self, loaded: Iterator[Sample], batches: list[list[Key]]) -> Iterator[Sample]:
+        for _ in batches:
+            if self._orders.batches is not batches:
+                raise UsageError(
+                    "another epoch of this loader was begun: its workers read one at a time"
+                )
+            yield next(loaded)
 
     def _batches(self, epoch: int) -> list[list[Key]]:
         return epoch_batches(
@@ -127,3 +154,13 @@ class Loader:
             training=self.training,
             shard=self.shard,
         )
+
+
+class _Orders:
+    """A batch sampler that is told anew for every epoch what the living workers are to read."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[Key]] = []
+
+    def __iter__(self) -> Iterator[list[Key]]:
+        return iter(self.batches)
