@@ -21,10 +21,10 @@ from ranp.data.registry import synthesise
 from ranp.errors import InfeasibleError, UsageError
 from ranp.experiments.store import Cell, Store
 from ranp.files import canonical_json, sha256, write_text
-from ranp.graph import ChannelGraph, build_graph
+from ranp.graph import Alive, ChannelGraph, build_graph
 from ranp.pruning import Chooser, Method, Scores, find_method, score
 from ranp.pruning.batches import no_forward
-from ranp.pruning.budget import match
+from ranp.pruning.budget import match, matched
 from ranp.resources import Costs, count, predict_training_memory
 from ranp.resources.training_memory import Optimizer
 from ranp.slimming import Plan
@@ -163,7 +163,7 @@ class TrainingCells:
         if plan is None and wanted.config.pruning.method is not None:
             chooser = self.chooser(wanted.config, data, full, shape)
             try:
-                plan = make_plan(chooser, _sparsity(chooser, wanted))
+                plan = _planned(chooser, wanted)
             except InfeasibleError as error:
                 return _unreachable(wanted, chooser, str(error))
             plan.save(place / "plan.json")
@@ -329,10 +329,39 @@ def _input_shape(config: Config, data: Path) -> tuple[int, ...]:
     return (1, *cases[0]["x"].shape)
 
 
-def _sparsity(chooser: Chooser, wanted: TrainingCell) -> float:
+def _planned(chooser: Chooser, wanted: TrainingCell) -> Plan:
+    """What is kept: at the sparsity that is given, or as near to the budget as one can come.
+
+    Raises:
+        InfeasibleError: The method cannot be brought there.
+    """
     if wanted.budget is None:
-        return wanted.config.pruning.sparsity
-    return match(chooser, COSTS[wanted.budget.resource], wanted.budget.amount)
+        return make_plan(chooser, wanted.config.pruning.sparsity)
+    sparsity, alive = _nearest(chooser, wanted.budget)
+    before = make_plan(chooser, sparsity)
+    return Plan.make(
+        chooser.graph,
+        alive,
+        method=before.method,
+        settings={**before.settings, "budget": asdict(wanted.budget)},
+        costs={**before.costs, "slim": count(chooser.model, chooser.graph, alive).totals()},
+    )
+
+
+def _nearest(chooser: Chooser, budget: Budget) -> tuple[float, Alive]:
+    """A whole step of the method, above the budget or below, or one filled neuron by neuron.
+
+    One neuron of a small network can be a tenth of a budget, and layers that step together more:
+    none of the two is always the nearer one.
+    """
+    cost = COSTS[budget.resource]
+    sparsity = match(chooser, cost, budget.amount)
+    choices = [(sparsity, chooser.choose(sparsity)), matched(chooser, cost, budget.amount)]
+
+    def distance(choice: tuple[float, Alive]) -> float:
+        return abs(cost(count(chooser.model, chooser.graph, choice[1])) - budget.amount)
+
+    return min(choices, key=distance)
 
 
 def _described(
