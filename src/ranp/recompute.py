@@ -17,11 +17,17 @@ def blocks(model: nn.Module) -> list[nn.Module]:
     """
     result: list[nn.Module] = []
     for child in model.children():
-        if isinstance(child, (nn.ModuleList, nn.ModuleDict)):
+        if isinstance(child, (nn.ModuleList, nn.ModuleDict)) or _is_row_of_blocks(child):
             result += blocks(child)
         elif next(child.parameters(), None) is not None:
             result.append(child)
     return (blocks(result[0]) or result) if len(result) == 1 else result
+
+
+def _is_row_of_blocks(module: nn.Module) -> bool:
+    """Whether it is a sequence of modules that have parts themselves, each worth recomputing."""
+    sequence = isinstance(module, nn.Sequential) and len(module) > 1
+    return sequence and all(next(part.children(), None) is not None for part in module.children())
 
 
 @contextmanager

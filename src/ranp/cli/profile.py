@@ -34,8 +34,6 @@ def command(
     quiet: QuietOption = False,
 ) -> None:
     """Count the FLOPs, parameters and memory of a network, layer by layer."""
-    from dataclasses import asdict
-
     from rich.console import Group
 
     from ranp.graph import build_graph
@@ -55,13 +53,13 @@ def command(
             layer["param_mb"] = layer["parameters"] * 4 / 2**20
             layer["memory_mb"] = layer["activations"] * 4 / 2**20
         if memory is not None:
-            result["training_memory"] = asdict(memory)
+            result["training_memory"] = memory.totals()
         show_json({"network": network, "input": list(net.input_shape), **result})
         return
     title = f"{network}, input {' x '.join(map(str, net.input_shape))}"
     show(Group(costs_table(costs.layers), "", totals_table({"total": costs.totals()}, title)))
     if memory is not None:
-        show(Group("", memory_table(asdict(memory), optimizer)))
+        show(Group("", memory_table(memory.totals(), optimizer)))
     if costs.not_counted:
         say(quiet, f"Operations not counted ({convention}): {', '.join(costs.not_counted)}")
     say(quiet, f"Next: ranp prune {network} --sparsity 0.8")

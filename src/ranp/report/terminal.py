@@ -160,7 +160,7 @@ def costs_table(layers: Sequence[Cost]) -> Table:
 
 def memory_table(sizes: Mapping[str, int], optimizer: str) -> Table:
     """What a training step takes, in MiB."""
-    result = table("A training step, predicted", caption="Without workspaces of kernels.")
+    result = table("A training step, predicted", caption="At the peak, kernels' workspaces too.")
     result.add_column("")
     result.add_column("MiB", justify="right")
     for name, size in sizes.items():

@@ -1,0 +1,66 @@
+"""Mixed precision as Fabric and Lightning have it: forward in autocast, weights in float32."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+Precision = Literal["32", "bf16", "16"]
+DTYPES = {"32": torch.float32, "bf16": torch.bfloat16, "16": torch.float16}
+
+# Autocast on a CPU and on CUDA cast the same operations down. They do not agree on what runs in
+# float32: these do on CUDA only (in ATen/autocast_mode.h), those on a CPU only.
+_FLOAT32_ON_CUDA = frozenset(
+    (
+        *("softmax", "log_softmax", "layer_norm", "group_norm", "rms_norm"),
+        *("exp", "log", "pow", "sum", "softplus"),
+        *("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d"),
+        *("_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d"),
+        *("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"),
+        "upsample_bicubic2d",
+    )
+)
+_FLOAT32_ON_CPU = frozenset(
+    ("avg_pool3d", "max_pool3d", "adaptive_avg_pool3d", "adaptive_max_pool3d", "grid_sampler")
+)
+
+
+def rules_of(device: Literal["cpu", "cuda"]) -> AbstractContextManager[Any]:
+    """While inside, autocast on the CPU follows the rules that it has on a device.
+
+    It must surround the backward pass too: activation checkpointing runs forwards there.
+    """
+    return nullcontext() if device == "cpu" else _CudaRules()
+
+
+def autocast(precision: Precision) -> AbstractContextManager[Any]:
+    """While inside, operations choose the precision that they have in training."""
+    low = precision != "32"
+    return torch.autocast("cpu", dtype=DTYPES[precision]) if low else nullcontext()
+
+
+class _CudaRules(TorchFunctionMode):
+    """Makes autocast on a CPU follow the rules that it has on CUDA."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        differs = name in _FLOAT32_ON_CUDA or name in _FLOAT32_ON_CPU
+        if not differs or not torch.is_autocast_enabled("cpu"):
+            return func(*args, **kwargs)
+        if name in _FLOAT32_ON_CUDA:
+            args, kwargs = pytree.tree_map(_to_float32, (args, kwargs))
+        with torch.autocast("cpu", enabled=False):
+            return func(*args, **kwargs)
+
+
+def _to_float32(value: Any) -> Any:
+    low = isinstance(value, Tensor) and value.dtype in (torch.bfloat16, torch.float16)
+    return value.float() if low else value
