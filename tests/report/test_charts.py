@@ -58,9 +58,27 @@ def test_lines_reach_from_edge_to_edge():
 
 
 def test_costs_far_apart_stand_on_a_logarithmic_axis():
-    far = scatter([("a", 1, 50, 49, 51, 0), ("b", 10, 60, 60, 60, 1), ("c", 100, 70, 70, 70, 2)])
+    a, b, c = ("a", 1, 50, 49, 51, 0, 0), ("b", 10, 60, 60, 60, 1, 0), ("c", 100, 70, 70, 70, 2, 1)
+    far = scatter([a, b, c])
     xs = [point.x for point in far.points]
     assert xs[1] - xs[0] == pytest.approx(xs[2] - xs[1], abs=0.2)
-    near = scatter([("a", 2, 50, 49, 51, 0), ("b", 4, 60, 60, 60, 1)])
+    near = scatter([("a", 2, 50, 49, 51, 0, 0), ("b", 4, 60, 60, 60, 1, 0)])
     assert near.points[1].x == pytest.approx(2 * near.points[0].x, abs=0.2)
     assert near.points[0].low > near.points[0].y > near.points[0].high  # down is up in SVG
+
+
+def test_points_of_the_same_cost_stand_side_by_side():
+    costs = (1.0, 1.0, 1.0, 1.05, 20.0)
+    points = scatter([(str(i), x, 50, 50, 50, 0, 0) for i, x in enumerate(costs)]).points
+    xs = [point.x for point in points]
+    gaps = [b - a for a, b in pairwise(xs)]
+    assert gaps[:3] == [9, 9, 9]  # a point is so wide
+    alone = scatter([("a", 1.0, 50, 50, 50, 0, 0), ("b", 20.0, 50, 50, 50, 0, 0)]).points
+    assert xs[4] == alone[1].x
+    assert min(xs) >= 0 and max(xs) <= 300
+
+
+def test_a_crowd_pushes_its_neighbours_aside():
+    costs = [10.0] * 5 + [11.0] * 5
+    xs = [p.x for p in scatter([(str(i), x, 5, 5, 5, 0, 0) for i, x in enumerate(costs)]).points]
+    assert all(b - a == pytest.approx(9, abs=0.11) for a, b in pairwise(xs))

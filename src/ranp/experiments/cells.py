@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -155,11 +155,11 @@ class TrainingCells:
             costs, where the method cannot come down to the budget or sparsity; or "diverged".
         """
         wanted = TrainingCell.from_dict(cell)
-        data = self.data or self._generated(wanted.config)
+        data = self.data_directory(wanted.config)
         home = place if wanted.plan is None else self.store.place(wanted.plan)
         plan = stored_plan(home)
         full = build_network(wanted.config.network, self.factory)
-        shape = _input_shape(wanted.config, data)
+        shape = input_shape(wanted.config, data)
         if plan is None and wanted.config.pruning.method is not None:
             chooser = self.chooser(wanted.config, data, full, shape)
             try:
@@ -267,8 +267,10 @@ class TrainingCells:
         self.store.require(wanted, compute)
         return Scores.load(self.store.place(wanted) / "scores.safetensors")
 
-    def _generated(self, config: Config) -> Path:
-        """A generated data set in the store, made once for all cells."""
+    def data_directory(self, config: Config) -> Path:
+        """Where the data lies: what was given, or a set in the store, generated once for all."""
+        if self.data is not None:
+            return self.data
         wanted = {
             "kind": "generated data",
             "data": config.data.kind,
@@ -324,7 +326,8 @@ class CpuClock(Listener):
         write_text(self._path, json.dumps(self.seconds))
 
 
-def _input_shape(config: Config, data: Path) -> tuple[int, ...]:
+def input_shape(config: Config, data: Path) -> tuple[int, ...]:
+    """A single training input; costs are counted at this size."""
     cases = open_split(Job(config, Path(), data=data), "train", config.data.size)
     return (1, *cases[0]["x"].shape)
 
@@ -415,8 +418,3 @@ def _optimizer(config: OptimizerConfig) -> Optimizer:
     if config.name == "sgd":
         return "momentum" if config.momentum else "sgd"
     return "amsgrad" if config.amsgrad else "adam"
-
-
-def results(store: Store, cells: Sequence[TrainingCell]) -> list[dict[str, Any] | None]:
-    """What cells came to, in their order; none for those that are not complete."""
-    return [store.result(cell.to_dict()) for cell in cells]

@@ -249,6 +249,7 @@ class Point:
     low: float
     high: float
     colour: int
+    shape: int
 
 
 @dataclass(frozen=True)
@@ -263,15 +264,17 @@ class Scatter:
 
 
 def scatter(
-    points: Sequence[tuple[str, float, float, float, float, int]],
+    points: Sequence[tuple[str, float, float, float, float, int, int]],
     *,
     width: float = 300,
     height: float = 210,
 ) -> Scatter:
     """Accuracy (up) against a cost (across, logarithmic where it spans more than a factor of 8).
 
+    Points that would cover each other stand side by side: networks of one budget cost the same.
+
     Args:
-        points: Name, cost, accuracy, its lower and upper end, number of the colour.
+        points: Name, cost, accuracy, its lower and upper end, numbers of the colour and the shape.
         width: Of the plot.
         height: Of the plot.
     """
@@ -300,10 +303,42 @@ def scatter(
         [Tick(across(x), f"{x:,g}") for x in x_ticks],
         [Tick(up(y), f"{y:g}") for y in y_ticks],
         [
-            Point(name, across(x), up(y), up(low), up(high), colour)
-            for name, x, y, low, high, colour in points
+            Point(name, place, up(y), up(low), up(high), colour, shape)
+            for place, (name, _, y, low, high, colour, shape) in zip(
+                _side_by_side([across(x) for x in costs], width), points, strict=True
+            )
         ],
     )
+
+
+_POINT = 9.0
+
+
+def _side_by_side(places: Sequence[float], width: float) -> list[float]:
+    """Places on an axis, moved as little as it takes for points not to cover each other."""
+    order = sorted(range(len(places)), key=lambda i: places[i])
+    clusters: list[list[int]] = []
+    for i in order:
+        clusters.append([i])
+        # A cluster takes room on both sides, and may then reach the one before it.
+        while len(clusters) > 1 and (
+            _first(clusters[-1], places, width) - _first(clusters[-2], places, width)
+            < _POINT * len(clusters[-2])
+        ):
+            clusters[-2:] = [clusters[-2] + clusters[-1]]
+    moved = list(places)
+    for cluster in clusters:
+        first = _first(cluster, places, width)
+        for position, i in enumerate(cluster):
+            moved[i] = round(first + _POINT * position, 1)
+    return moved
+
+
+def _first(cluster: Sequence[int], places: Sequence[float], width: float) -> float:
+    """Where a cluster's first point stands: its middle is where theirs is, inside of the axis."""
+    middle = sum(places[i] for i in cluster) / len(cluster)
+    reach = _POINT * (len(cluster) - 1)
+    return min(max(middle - reach / 2, 0.0), max(width - reach, 0.0))
 
 
 def _decades(low: float, high: float) -> list[float]:

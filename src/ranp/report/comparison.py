@@ -35,7 +35,10 @@ class Compared:
         high: Upper end.
         costs: Any of `COSTS`, by key.
         runs: How many runs the mean is over.
-        more: Further columns of the table, by heading.
+        more: Further columns of the table, by heading: what is shown, or that and what it is
+            sorted by.
+        series: Networks of a series have one colour; by default each is one of its own.
+        group: Networks of a group have one shape, such as those of one budget.
     """
 
     name: str
@@ -44,7 +47,9 @@ class Compared:
     high: float | None = None
     costs: dict[str, float] = field(default_factory=dict)
     runs: int = 1
-    more: dict[str, str] = field(default_factory=dict)
+    more: dict[str, str | tuple[str, float]] = field(default_factory=dict)
+    series: str | None = None
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,7 @@ class Comparison:
         interval: What the intervals are, such as "95 % of the mean over 5 seeds".
         networks: The networks.
         command: The command that makes it again.
+        answers: Headings, and sentences on what the figures show.
     """
 
     title: str
@@ -64,6 +70,7 @@ class Comparison:
     interval: str
     networks: Sequence[Compared]
     command: str | None = None
+    answers: Sequence[tuple[str, Sequence[str]]] = ()
 
 
 def render_comparison(comparison: Comparison) -> str:
@@ -72,11 +79,20 @@ def render_comparison(comparison: Comparison) -> str:
     if not networks:
         raise UsageError("there is nothing to compare: name at least one network")
     keys = [key for key in COSTS if any(key in each.costs for each in networks)]
+    series = list(dict.fromkeys(each.series or each.name for each in networks))
+    groups = list(dict.fromkeys(each.group for each in networks if each.group))
     plots = []
     for key in (key for key in DRAWN if key in keys):
         points = [
-            (each.name, each.costs[key], each.accuracy, *_interval(each), number)
-            for number, each in enumerate(networks)
+            (
+                each.name,
+                each.costs[key],
+                each.accuracy,
+                *_interval(each),
+                series.index(each.series or each.name),
+                groups.index(each.group) if each.group else 0,
+            )
+            for each in networks
             if key in each.costs
         ]
         plots.append((key, *COSTS[key][:2], scatter(points)))
@@ -87,6 +103,8 @@ def render_comparison(comparison: Comparison) -> str:
         title=comparison.title,
         comparison=comparison,
         plots=plots,
+        series=series,
+        groups=groups,
         rows=[_row(each, keys, more) for each in networks],
         headings=[*(COSTS[key][0] for key in keys), *more],
     )
@@ -112,5 +130,7 @@ def _row(each: Compared, keys: Sequence[str], more: Sequence[str]) -> dict[str, 
     for key in keys:
         value = each.costs.get(key)
         cells.append(("", "") if value is None else (f"{value:,.{COSTS[key][2]}f}", repr(value)))
-    cells += [(each.more.get(heading, ""),) * 2 for heading in more]
+    for heading in more:
+        shown = each.more.get(heading, "")
+        cells.append((shown, shown) if isinstance(shown, str) else (shown[0], repr(shown[1])))
     return {"name": each.name, "cells": cells}
