@@ -10,6 +10,7 @@ import typer
 
 from ranp._version import __version__
 from ranp.cli import (
+    compare,
     data,
     demo,
     evaluate,
@@ -38,7 +39,7 @@ app = typer.Typer(
 _PANELS = {
     "Prune": (demo, profile, prune, score, plan, search, inspect, methods),
     "Train": (train, evaluate, predict, runs),
-    "Look": (report, reproduce),
+    "Look": (report, compare, reproduce),
 }
 for panel, modules in _PANELS.items():
     for module in modules:

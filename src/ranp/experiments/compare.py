@@ -268,7 +268,10 @@ def _at_budget(design: Design, store: Store, text: str) -> dict[str, Any]:
         found = {seed: store.result(design.cell(method, text, seed)) for seed in design.seeds}
         runs[method] = {seed: result for seed, result in found.items() if result is not None}
     accuracies = {method: _accuracies(found) for method, found in runs.items()}
-    differences = _differences(accuracies, design.reference)
+    # The same network under two names is one test, not two to be corrected for.
+    twins = {name: of for name, of in SAME_AT_A_BUDGET.items() if {name, of} <= accuracies.keys()}
+    distinct = {name: values for name, values in accuracies.items() if name not in twins}
+    differences = _differences(distinct, design.reference)
     seeds = len(accuracies.get(design.reference or "", {}))
     budget = design.budgets[text]
     return {
@@ -276,7 +279,10 @@ def _at_budget(design: Design, store: Store, text: str) -> dict[str, Any]:
         "resource": budget.resource,
         "amount": budget.amount,
         "unit": _UNITS[budget.resource],
-        "rows": [_row(method, found, differences.get(method)) for method, found in runs.items()],
+        "rows": [
+            _row(method, found, differences.get(twins.get(method, method)))
+            for method, found in runs.items()
+        ],
         "least_flip_p": least_flip_p(seeds),
         "conclusion": _conclusion(design.reference, differences, seeds),
         "cautions": _cautions(runs),

@@ -1,0 +1,155 @@
+"""`ranp compare`: methods side by side at the same cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ranp.cli._common import JsonOption, QuietOption, load_object, progress, say, show, show_json
+from ranp.cli.train import FactoryOption
+
+if TYPE_CHECKING:
+    from ranp.experiments.compare import Design
+    from ranp.experiments.store import Cell, Store
+
+DEFAULT_METHODS = "full,ranp-f,weighted,random,layerwise,magnitude"
+
+
+def command(
+    recipe: Annotated[
+        str, typer.Option(help="A packaged recipe, or a YAML file of yours; see `ranp train`.")
+    ],
+    methods: Annotated[
+        str, typer.Option(help="Names out of `ranp methods`, and full, separated by commas.")
+    ] = DEFAULT_METHODS,
+    budget: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="gflops=10% (of the full network), gflops=X, memory=X (MB), params=X; "
+            "may be repeated. By default gflops=10%."
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many runs of each.")] = 3,
+    data: Annotated[
+        Path | None, typer.Option(help="The data set's directory; without it, generated data.")
+    ] = None,
+    network: FactoryOption = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated."),
+    ] = None,
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="The recipe's smallest scale: ends within minutes.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="For results and all runs; by default below out/.")
+    ] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Bring methods to the same cost, train them from several seeds, and test the differences.
+
+    Stopped at any time, the same command goes on; started several times, the processes share the
+    work out.
+    """
+    from ranp.experiments.compare import BudgetText, evaluate, make_design, run
+    from ranp.training.config import load_config
+
+    budgets = [BudgetText.parse(text) for text in budget or ["gflops=10%"]]
+    changes: dict[str, Any] = {}
+    if network is not None:
+        changes |= {"network.name": network, "network.options": {}}
+    config = load_config(recipe, smoke=smoke, overrides=settings or (), changes=changes)
+    out = out or Path("out") / "-".join(["compare", config.recipe, *(["smoke"] if smoke else [])])
+
+    from ranp.experiments.cells import TrainingCells
+    from ranp.experiments.store import Store
+    from ranp.training.signals import Interrupted
+
+    factory = load_object(network, "network") if network else None
+    cells = TrainingCells(Store(out / "cells"), data, factory)
+    names = [name.strip() for name in methods.split(",")]
+    design = make_design(cells, config, names, budgets, seeds)
+    say(quiet, f"Comparison: {out}")
+    try:
+        with _told(design, cells.store, quiet) as on_cell:
+            run(design, cells, on_cell)
+    except Interrupted as error:
+        stopped = str(error).partition(";")[0]
+        raise Interrupted(
+            error.exit_code - 128, f"{stopped}; the same command goes on from there"
+        ) from error
+    result = evaluate(design, cells.store)
+    files = _write(result, out)
+    if as_json:
+        show_json({"files": [str(path) for path in files], **result})
+    else:
+        from ranp.report.comparison_tables import terminal
+
+        show(terminal(result))
+    say(quiet, f"Written: {files[0]} and {', '.join(path.name for path in files[1:])}")
+    say(quiet, f"Next: open {out / 'comparison.html'} in a browser")
+
+
+@contextmanager
+def _told(design: Design, store: Store, quiet: bool) -> Iterator[Any]:
+    """Progress over all cells: a line before each and, in a terminal, a bar."""
+    from ranp.experiments.compare import seconds_left
+
+    total = len(design.cells())
+    shown = 0
+    with progress(quiet, "runs", total) as step:
+
+        def on_cell(cell: Cell, done: int, total: int) -> None:
+            nonlocal shown
+            for _ in range(done - shown):
+                step()
+            shown = done
+            left = seconds_left(design, store)
+            rest = "" if left is None else f", about {_duration(left)} left"
+            say(quiet, f"run {done + 1} of {total}: {_name(cell)}{rest}")
+
+        yield on_cell
+
+
+def _name(cell: Cell) -> str:
+    config, budget = cell["config"], cell["budget"]
+    seed = f"seed {config['seed']}"
+    if budget is None:
+        return f"full, {seed}"
+    return f"{config['pruning']['method']} at {budget['resource']} {budget['amount']:.4g}, {seed}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def _write(result: dict[str, Any], out: Path) -> list[Path]:
+    """Writes all forms of the result; the picture where matplotlib is installed."""
+    from importlib.util import find_spec
+
+    from ranp.files import write_sealed_json, write_text
+    from ranp.report.comparison import write_comparison
+    from ranp.report.comparison_tables import markdown, page, runs_csv, summary_csv
+
+    names = ["comparison.md", "comparison.csv", "runs.csv", "comparison.json", "comparison.html"]
+    files = [out / name for name in names]
+    write_text(files[0], markdown(result))
+    write_text(files[1], summary_csv(result))
+    write_text(files[2], runs_csv(result))
+    write_sealed_json(files[3], result)
+    if any(row["accuracy"] for at in result["budgets"] for row in at["rows"]):
+        write_comparison(page(result, title=f"Methods compared: {result['recipe']}"), files[4])
+        if find_spec("matplotlib") is not None:
+            from ranp.report.comparison_figure import draw_comparison
+
+            files.append(out / "comparison.svg")
+            draw_comparison(files[-1], result)
+    return [path for path in files if path.exists()]

@@ -1,0 +1,96 @@
+"""A comparison as a picture: every run, means and intervals, a panel for each budget."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ranp.report.comparison_tables import Result, heading, metric_name
+from ranp.report.figures import PALETTE, clean, pyplot_module, save_figure
+
+_WIDTH = 7.6
+_ROW = 0.3
+
+
+def draw_comparison(path: str | Path, result: Result) -> None:
+    """Accuracy of the methods, one below the other; the full network is a line through them.
+
+    Args:
+        path: Where the picture goes.
+        result: Of a comparison.
+    """
+    pyplot = pyplot_module()
+    panels = result["budgets"]
+    methods = [row["method"] for row in panels[0]["rows"] if row["method"] != "full"]
+    figure, grid = pyplot.subplots(
+        1,
+        len(panels),
+        figsize=(_WIDTH, 1.1 + _ROW * len(methods)),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+    )
+    for axes, at in zip(grid[0], panels, strict=True):
+        rows = {row["method"]: row for row in at["rows"]}
+        _full(axes, rows.get("full"))
+        for place, method in enumerate(methods):
+            _method(axes, rows[method], place, special=method == result["reference"])
+        axes.set_title(heading(at), loc="left", fontsize=9)
+        axes.set_xlabel(f"{metric_name(result['goal'] or 'accuracy')}, %", fontsize=9)
+        axes.set_yticks(range(len(methods)), methods)
+        axes.tick_params(labelsize=9)
+        axes.grid(axis="x", color="#e5e5e5", linewidth=0.6)
+        axes.set_axisbelow(True)
+        clean(axes)
+    grid[0][0].invert_yaxis()
+    _within_bounds(grid[0][0])
+    figure.tight_layout()
+    save_figure(figure, path)
+
+
+def _full(axes: Any, row: Mapping[str, Any] | None) -> None:
+    if row is None or row["accuracy"] is None:
+        return
+    mean = 100 * row["accuracy"]["mean"]
+    axes.axvline(mean, color="#444444", linestyle="--", linewidth=1)
+    axes.annotate(
+        "full",
+        (mean, 1),
+        xycoords=("data", "axes fraction"),
+        xytext=(-3, -2),
+        textcoords="offset points",
+        ha="right",
+        va="top",
+        fontsize=8,
+        color="#444444",
+    )
+
+
+def _method(axes: Any, row: Mapping[str, Any], place: int, *, special: bool) -> None:
+    color = PALETTE[1] if special else PALETTE[0]
+    accuracy = row["accuracy"]
+    if accuracy is None:
+        axes.annotate(
+            "out of reach",
+            (0, place),
+            xycoords=("axes fraction", "data"),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+            color="#777777",
+        )
+        return
+    runs = [100 * run["accuracy"] for run in row["runs"] if run["outcome"] == "trained"]
+    if accuracy["low"] is not None:
+        ends = [100 * accuracy["low"], 100 * accuracy["high"]]
+        axes.plot(ends, [place, place], color=color, linewidth=1.6, solid_capstyle="butt")
+    axes.plot(runs, [place] * len(runs), "o", color=color, markersize=3.5, alpha=0.45, mew=0)
+    axes.plot(100 * accuracy["mean"], place, "D", color=color, markersize=6, mec="white", mew=0.8)
+
+
+def _within_bounds(axes: Any) -> None:
+    """An interval may reach beyond what an accuracy can be; the axis does not."""
+    low, high = axes.get_xlim()
+    axes.set_xlim(max(low, 0.0), min(high, 100.0))

@@ -1,0 +1,292 @@
+"""A comparison's result as tables: in the terminal, Markdown and CSV, and on its page."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ranp.report.comparison import Compared, Comparison
+from ranp.report.terminal import table
+
+Result = Mapping[str, Any]
+"""What `ranp.experiments.compare.evaluate` returns, or the same read from JSON."""
+
+_METRICS = {"dice": "Dice", "miou": "mIoU", "top1": "top-1", "top5": "top-5"}
+
+
+def metric_name(key: str) -> str:
+    """A metric as people write it."""
+    first, _, rest = key.partition(" ")
+    return f"{_METRICS.get(first, first)} {rest}".strip()
+
+
+def time_key(result: Result) -> tuple[str, str]:
+    """Which time is shown, and its heading: CPU time does not wait for others on the machine."""
+    if result["device"] == "cpu":
+        return "cpu_seconds", "CPU s"
+    return "seconds", "seconds"
+
+
+def terminal(result: Result) -> RenderableType:
+    """A table for every budget, with the sentence below it."""
+    parts: list[RenderableType] = []
+    for at in result["budgets"]:
+        goal = metric_name(result["goal"] or "accuracy")
+        rows = table(heading(at))
+        rows.add_column("method")
+        for text in (
+            *(f"{goal}, %", "95 % interval", "GFLOPs", "budget", time_key(result)[1]),
+            *(f"- {result['reference']}", "p"),
+        ):
+            rows.add_column(text, justify="right")
+        for row in at["rows"]:
+            means, difference = row["means"], row["difference"]
+            rows.add_row(
+                Text(row["method"]),
+                _accuracy(row),
+                _interval(row["accuracy"]),
+                _figure(means.get("gflops"), 4),
+                _signed_percent(means.get("deviation")),
+                _figure(means.get(time_key(result)[0]), 3),
+                _points(difference),
+                _p(difference, "p_holm"),
+            )
+        parts += [rows, "", *(Text(line) for line in sentences(at)), ""]
+    return Group(*parts)
+
+
+def heading(at: Mapping[str, Any]) -> str:
+    """A budget as a heading."""
+    name = {"gflops": "GFLOPs", "memory": "MB of activations", "params": "parameters"}
+    amount = f"{at['amount']:,.4g} {name[at['resource']]}"
+    asked = at["budget"].partition("=")[2]
+    return f"{amount} ({asked} of the full network)" if asked.endswith("%") else amount
+
+
+def sentences(at: Mapping[str, Any]) -> list[str]:
+    """What the data support at a budget, and what to bear in mind."""
+    same = [
+        f"{row['method']} is the same network as {row['same_as']} at a given cost."
+        for row in at["rows"]
+        if row["same_as"]
+    ]
+    return [at["conclusion"], *at["cautions"], *same]
+
+
+def markdown(result: Result) -> str:
+    """The tables and sentences as Markdown."""
+    lines: list[str] = []
+    reference = result["reference"]
+    for at in result["budgets"]:
+        metrics = [name for row in at["rows"] for name in row["metrics"]]
+        others = [name for name in dict.fromkeys(metrics) if name != result["goal"]]
+        lines += [f"### {heading(at)}", ""]
+        lines += _markdown_table(
+            [
+                *("method", f"{metric_name(result['goal'] or 'accuracy')}, %", "95 % interval"),
+                *(f"{metric_name(name)}, %" for name in others),
+                *("GFLOPs", "off the budget", "parameters", "memory, MB", "step, MB"),
+                time_key(result)[1],
+            ],
+            [_markdown_row(result, row, others) for row in at["rows"]],
+        )
+        compared = [row for row in at["rows"] if row["difference"] is not None]
+        if compared:
+            lines += ["", f"Against {reference}, seed by seed:", ""]
+            lines += _markdown_table(
+                ["method", "difference, points", "95 % interval", "p", "p, Holm", "p, sign-flip"],
+                [
+                    [
+                        row["method"],
+                        _points(row["difference"]),
+                        _interval(row["difference"], signed=True),
+                        *(_p(row["difference"], key) for key in ("p", "p_holm", "p_flip")),
+                    ]
+                    for row in compared
+                ],
+            )
+        lines += ["", " ".join(sentences(at)), ""]
+    return "\n".join(lines)
+
+
+def _markdown_row(result: Result, row: Mapping[str, Any], others: Sequence[str]) -> list[str]:
+    means = row["means"]
+    return [
+        row["method"],
+        _accuracy(row),
+        _interval(row["accuracy"]),
+        *(_mean_and_std(row["metrics"].get(name)) for name in others),
+        _figure(means.get("gflops"), 4),
+        _deviation(row),
+        "" if "parameters" not in means else f"{means['parameters']:,.0f}",
+        _figure(means.get("memory_mb"), 3),
+        _figure(means.get("step_mb"), 3),
+        _figure(means.get(time_key(result)[0]), 3),
+    ]
+
+
+def _markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [
+        " | ".join(headings),
+        " | ".join(["---", *["---:"] * (len(headings) - 1)]),
+        *(" | ".join(row) for row in rows),
+    ]
+
+
+def summary_csv(result: Result) -> str:
+    """A line for every method and budget; accuracies as shares of 1."""
+    return _csv(
+        {
+            "budget": at["budget"],
+            "method": row["method"],
+            "seeds": (row["accuracy"] or {}).get("n", 0),
+            **_prefixed("accuracy", row["accuracy"], ("mean", "std", "low", "high")),
+            **row["means"],
+            "worst_deviation": row["worst_deviation"],
+            **_prefixed(
+                "difference",
+                row["difference"],
+                ("mean", "low", "high", "p", "p_holm", "p_flip"),
+            ),
+            "reason": " ".join(row["reasons"]),
+        }
+        for at in result["budgets"]
+        for row in at["rows"]
+    )
+
+
+def runs_csv(result: Result) -> str:
+    """A line for every run."""
+    return _csv(
+        {
+            "budget": at["budget"],
+            "method": row["method"],
+            **{key: value for key, value in run.items() if not isinstance(value, (dict, list))},
+            **{name: values["last"] for name, values in run.get("metrics", {}).items()},
+        }
+        for at in result["budgets"]
+        for row in at["rows"]
+        for run in row["runs"]
+    )
+
+
+def page(result: Result, *, title: str, command: str | None = None) -> Comparison:
+    """The comparison as what its page is made of."""
+    several = len(result["budgets"]) > 1
+    networks: dict[str, Compared] = {}
+    for at in result["budgets"]:
+        for row in at["rows"]:
+            if row["accuracy"] is None:
+                continue
+            full = row["method"] == "full"
+            name = f"{row['method']}, {at['budget']}" if several and not full else row["method"]
+            networks.setdefault(name, _compared(result, at, row, name))
+    n = len(result["seeds"])
+    return Comparison(
+        title=title,
+        metric=f"{metric_name(result['goal'] or 'accuracy')}, %",
+        interval=f"95 % t-interval of the mean over {n} {'seed' if n == 1 else 'seeds'}",
+        networks=list(networks.values()),
+        command=command,
+        answers=[(heading(at), sentences(at)) for at in result["budgets"]],
+    )
+
+
+def _compared(result: Result, at: Mapping[str, Any], row: Mapping[str, Any], name: str) -> Compared:
+    accuracy, means, difference = row["accuracy"], row["means"], row["difference"]
+    full = row["method"] == "full"
+    more: dict[str, str | tuple[str, float]] = {}
+    if not full:
+        more["off the budget"] = (_deviation(row), means["deviation"])
+    if difference is not None and not full:
+        more[f"less {result['reference']}"] = (_points(difference), difference["mean"])
+        if difference["p_holm"] is not None:
+            more["p, Holm"] = (_p(difference, "p_holm"), difference["p_holm"])
+    return Compared(
+        name=name,
+        accuracy=100 * accuracy["mean"],
+        low=None if accuracy["low"] is None else 100 * accuracy["low"],
+        high=None if accuracy["high"] is None else 100 * accuracy["high"],
+        costs={
+            "gflops": means["gflops"],
+            "param_mb": means["parameters"] * 4 / 2**20,
+            "memory_mb": means["memory_mb"],
+            "seconds": means[time_key(result)[0]],
+        },
+        runs=accuracy["n"],
+        more=more,
+        series=row["method"],
+        group="" if full else at["budget"],
+    )
+
+
+def _accuracy(row: Mapping[str, Any]) -> str:
+    if row["accuracy"] is not None:
+        return _mean_and_std(row["accuracy"])
+    outcomes = set(row["outcomes"].values())
+    if outcomes == {"unreachable"}:
+        return "out of reach"
+    return "diverged" if "diverged" in outcomes else ""
+
+
+def _mean_and_std(summary: Mapping[str, Any] | None) -> str:
+    if summary is None:
+        return ""
+    mean = f"{100 * summary['mean']:.1f}"
+    return mean if summary["std"] is None else f"{mean} ± {100 * summary['std']:.1f}"
+
+
+def _interval(summary: Mapping[str, Any] | None, *, signed: bool = False) -> str:
+    if summary is None or summary["low"] is None:
+        return ""
+    form = "+.1f" if signed else ".1f"
+    return f"{100 * summary['low']:{form}} to {100 * summary['high']:{form}}"
+
+
+def _deviation(row: Mapping[str, Any]) -> str:
+    """The mean deviation from the budget and, where seeds differ, the largest."""
+    mean, worst = row["means"].get("deviation"), row["worst_deviation"]
+    if mean is None:
+        return ""
+    text = _signed_percent(mean)
+    return text if abs(worst - mean) < 5e-4 else f"{text}, at most {_signed_percent(worst)}"
+
+
+def _signed_percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:+.1f} %"
+
+
+def _points(difference: Mapping[str, Any] | None) -> str:
+    return "" if difference is None else f"{100 * difference['mean']:+.1f}"
+
+
+def _p(difference: Mapping[str, Any] | None, key: str) -> str:
+    if difference is None or difference[key] is None:
+        return ""
+    return "< 0.001" if difference[key] < 0.001 else f"{difference[key]:.3f}"
+
+
+def _figure(value: float | None, digits: int) -> str:
+    """Some significant digits, and no exponent."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value >= 10**digits else f"{value:#.{digits}g}".rstrip(".")
+
+
+def _prefixed(prefix: str, values: Mapping[str, Any] | None, keys: Sequence[str]) -> dict[str, Any]:
+    return {f"{prefix}_{key}": None if values is None else values[key] for key in keys}
+
+
+def _csv(rows: Iterator[dict[str, Any]]) -> str:
+    lines = list(rows)
+    output = io.StringIO()
+    names = list(dict.fromkeys(name for line in lines for name in line))
+    writer = csv.DictWriter(output, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return output.getvalue()
