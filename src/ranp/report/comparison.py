@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,17 +10,18 @@ from typing import Any
 from ranp.errors import UsageError
 from ranp.files import write_text
 from ranp.report.charts import scatter
-from ranp.report.rendering import render
+from ranp.report.rendering import digits_for, render
 
 COSTS = {
     "gflops": ("GFLOPs", "counted", 2),
     "param_mb": ("parameters, MB", "counted", 2),
     "memory_mb": ("memory, MB", "counted", 2),
     "seconds": ("seconds", "measured", 2),
+    "cpu_seconds": ("CPU seconds", "measured", 2),
 }
-"""Columns of the table, where networks have them: label, how it was found, digits."""
+"""Columns of the table, where networks have them: label, how it was found, digits at the least."""
 
-DRAWN = ("gflops", "memory_mb", "seconds")
+DRAWN = ("gflops", "memory_mb", "seconds", "cpu_seconds")
 """What accuracy is drawn against."""
 
 
@@ -96,6 +97,7 @@ def render_comparison(comparison: Comparison) -> str:
             if key in each.costs
         ]
         plots.append((key, *COSTS[key][:2], scatter(points)))
+    digits = {key: _digits(key, networks) for key in keys}
     more = list(dict.fromkeys(heading for each in networks for heading in each.more))
     return render(
         "comparison.html",
@@ -105,7 +107,7 @@ def render_comparison(comparison: Comparison) -> str:
         plots=plots,
         series=series,
         groups=groups,
-        rows=[_row(each, keys, more) for each in networks],
+        rows=[_row(each, keys, more, digits) for each in networks],
         headings=[*(COSTS[key][0] for key in keys), *more],
     )
 
@@ -121,7 +123,15 @@ def _interval(each: Compared) -> tuple[float, float]:
     return low, each.accuracy if each.high is None else each.high
 
 
-def _row(each: Compared, keys: Sequence[str], more: Sequence[str]) -> dict[str, Any]:
+def _digits(key: str, networks: Sequence[Compared]) -> int:
+    """As many as the cheapest network needs to be told from nothing."""
+    values = [each.costs[key] for each in networks if each.costs.get(key)]
+    return digits_for(min(values, default=1.0), COSTS[key][2])
+
+
+def _row(
+    each: Compared, keys: Sequence[str], more: Sequence[str], digits: Mapping[str, int]
+) -> dict[str, Any]:
     """A row of the table: cells as (text, what it is sorted by)."""
     low, high = _interval(each)
     interval = f"{low:.2f} to {high:.2f}" if high > low else ""
@@ -129,7 +139,7 @@ def _row(each: Compared, keys: Sequence[str], more: Sequence[str]) -> dict[str, 
     cells.append((str(each.runs), str(each.runs)))
     for key in keys:
         value = each.costs.get(key)
-        cells.append(("", "") if value is None else (f"{value:,.{COSTS[key][2]}f}", repr(value)))
+        cells.append(("", "") if value is None else (f"{value:,.{digits[key]}f}", repr(value)))
     for heading in more:
         shown = each.more.get(heading, "")
         cells.append((shown, shown) if isinstance(shown, str) else (shown[0], repr(shown[1])))

@@ -14,7 +14,7 @@ _ROW = 0.3
 
 
 def draw_comparison(path: str | Path, result: Result) -> None:
-    """Accuracy of the methods, one below the other; the full network is a line through them.
+    """Accuracy of the methods, one below the other; a line shows where the full network is.
 
     Args:
         path: Where the picture goes.
@@ -22,53 +22,38 @@ def draw_comparison(path: str | Path, result: Result) -> None:
     """
     pyplot = pyplot_module()
     panels = result["budgets"]
-    methods = [row["method"] for row in panels[0]["rows"] if row["method"] != "full"]
+    methods = [row["method"] for row in panels[0]["rows"]]
     figure, grid = pyplot.subplots(
         1,
         len(panels),
-        figsize=(_WIDTH, 1.1 + _ROW * len(methods)),
+        figsize=(_WIDTH, 0.9 + _ROW * len(methods)),
         sharex=True,
         sharey=True,
         squeeze=False,
     )
     for axes, at in zip(grid[0], panels, strict=True):
-        rows = {row["method"]: row for row in at["rows"]}
-        _full(axes, rows.get("full"))
-        for place, method in enumerate(methods):
-            _method(axes, rows[method], place, special=method == result["reference"])
+        for place, row in enumerate(at["rows"]):
+            _method(axes, row, place, _colour(row["method"], result["reference"]))
         axes.set_title(heading(at), loc="left", fontsize=9)
         axes.set_xlabel(f"{metric_name(result['goal'] or 'accuracy')}, %", fontsize=9)
         axes.set_yticks(range(len(methods)), methods)
-        axes.tick_params(labelsize=9)
+        axes.tick_params(labelsize=9, left=False)
         axes.grid(axis="x", color="#e5e5e5", linewidth=0.6)
         axes.set_axisbelow(True)
         clean(axes)
-    grid[0][0].invert_yaxis()
+    grid[0][0].set_ylim(len(methods) - 0.4, -0.6)
     _within_bounds(grid[0][0])
     figure.tight_layout()
     save_figure(figure, path)
 
 
-def _full(axes: Any, row: Mapping[str, Any] | None) -> None:
-    if row is None or row["accuracy"] is None:
-        return
-    mean = 100 * row["accuracy"]["mean"]
-    axes.axvline(mean, color="#444444", linestyle="--", linewidth=1)
-    axes.annotate(
-        "full",
-        (mean, 1),
-        xycoords=("data", "axes fraction"),
-        xytext=(-3, -2),
-        textcoords="offset points",
-        ha="right",
-        va="top",
-        fontsize=8,
-        color="#444444",
-    )
+def _colour(method: str, reference: str | None) -> str:
+    if method == "full":
+        return "#444444"
+    return PALETTE[1] if method == reference else PALETTE[0]
 
 
-def _method(axes: Any, row: Mapping[str, Any], place: int, *, special: bool) -> None:
-    color = PALETTE[1] if special else PALETTE[0]
+def _method(axes: Any, row: Mapping[str, Any], place: int, color: str) -> None:
     accuracy = row["accuracy"]
     if accuracy is None:
         axes.annotate(
@@ -83,6 +68,8 @@ def _method(axes: Any, row: Mapping[str, Any], place: int, *, special: bool) -> 
         )
         return
     runs = [100 * run["accuracy"] for run in row["runs"] if run["outcome"] == "trained"]
+    if row["method"] == "full":
+        axes.axvline(100 * accuracy["mean"], color=color, linestyle="--", linewidth=0.8)
     if accuracy["low"] is not None:
         ends = [100 * accuracy["low"], 100 * accuracy["high"]]
         axes.plot(ends, [place, place], color=color, linewidth=1.6, solid_capstyle="butt")

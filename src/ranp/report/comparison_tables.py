@@ -65,7 +65,8 @@ def heading(at: Mapping[str, Any]) -> str:
     name = {"gflops": "GFLOPs", "memory": "MB of activations", "params": "parameters"}
     amount = f"{at['amount']:,.4g} {name[at['resource']]}"
     asked = at["budget"].partition("=")[2]
-    return f"{amount} ({asked} of the full network)" if asked.endswith("%") else amount
+    share = f"{asked.rstrip('%')} % of the full network"
+    return f"{amount}, {share}" if asked.endswith("%") else amount
 
 
 def sentences(at: Mapping[str, Any]) -> list[str]:
@@ -178,13 +179,15 @@ def runs_csv(result: Result) -> str:
 def page(result: Result, *, title: str, command: str | None = None) -> Comparison:
     """The comparison as what its page is made of."""
     several = len(result["budgets"]) > 1
+    one_resource = len({at["resource"] for at in result["budgets"]}) == 1
     networks: dict[str, Compared] = {}
     for at in result["budgets"]:
         for row in at["rows"]:
             if row["accuracy"] is None:
                 continue
-            full = row["method"] == "full"
-            name = f"{row['method']}, {at['budget']}" if several and not full else row["method"]
+            asked = at["budget"].partition("=")[2] if one_resource else at["budget"]
+            alone = row["method"] == "full" or not several
+            name = row["method"] if alone else f"{row['method']}, {asked}"
             networks.setdefault(name, _compared(result, at, row, name))
     n = len(result["seeds"])
     return Comparison(
@@ -216,7 +219,7 @@ def _compared(result: Result, at: Mapping[str, Any], row: Mapping[str, Any], nam
             "gflops": means["gflops"],
             "param_mb": means["parameters"] * 4 / 2**20,
             "memory_mb": means["memory_mb"],
-            "seconds": means[time_key(result)[0]],
+            time_key(result)[0]: means[time_key(result)[0]],
         },
         runs=accuracy["n"],
         more=more,
