@@ -1,6 +1,6 @@
 """What scoring costs, how fast plans are made, and how near the figures are to the paper's.
 
-Run by `python -m benchmarks.scoring`. Two sides of a ratio are measured in turns in one run;
+Run by `python -m benchmarks.scoring`. Two sides of a ratio are measured in turns in one process;
 every peak is that of a process of its own.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
 
-from benchmarks.resources import resident
+from benchmarks._step_memory import resident
 
 PAPER = files("ranp.experiments") / "paper.json"
 NEAR = ("ranp-f", "ranp-m", "weighted", "vanilla", "snip")
@@ -28,7 +28,7 @@ def run(
     samples: int = 6,
     seeds: int = 3,
     cost_size: int = 32,
-    cost_batches: int = 4,
+    cost_batches: int = 3,
     networks: tuple[str, ...] = (
         "unet3d-shapenet",
         "unet3d-brats",
@@ -52,35 +52,36 @@ def run(
         beside_the_paper(name, size, samples, seeds)
 
 
-def cost_of_scoring(size: int, batches: int, rounds: int = 3) -> None:
-    """Time and memory of scoring over those of plain forward and backward passes."""
-    times: dict[str, list[float]] = {"plain": [], "score": []}
-    peaks: dict[str, list[int]] = {"plain": [], "score": []}
-    for _ in range(rounds):
-        for what in times:
-            seconds, peak = _in_process(what, size, batches)
-            times[what].append(seconds)
-            peaks[what].append(peak)
-    time_ratio = min(times["score"]) / min(times["plain"])
-    memory_ratio = statistics.median(peaks["score"]) / statistics.median(peaks["plain"])
-    print(f"unet3d-shapenet, {batches} batches of one at {size}^3, best of {rounds} in turns")
+def cost_of_scoring(size: int, batches: int, rounds: int = 5) -> None:
+    """Time and memory of scoring over those of plain forward and backward passes.
+
+    Times are those of one thread of one process in which both sides take turns, so that what
+    else runs on the machine slows both down; a round's ratio is that of neighbours in time.
+    """
+    seconds = _in_process("times", size, batches, rounds)
+    pairs = list(zip(seconds[::2], seconds[1::2], strict=True))
+    ratio = statistics.median(scoring / plain for plain, scoring in pairs)
+    peaks = {what: _in_process(what, size, batches, 1)[0] for what in ("plain", "score")}
+    print(f"unet3d-shapenet, {batches} batches of one at {size}^3, {rounds} rounds in turns")
     print(
-        f"  CPU time of scoring / forward + backward: {time_ratio:.3f} "
-        f"({min(times['score']):.1f} s)"
+        f"  CPU time of scoring / forward + backward: {ratio:.3f} "
+        f"({statistics.median(scoring for _, scoring in pairs):.1f} s)"
     )
-    print(f"  peak memory likewise:                     {memory_ratio:.3f}")
+    print(f"  peak memory likewise:                     {peaks['score'] / peaks['plain']:.3f}")
 
 
-def _in_process(what: str, size: int, batches: int) -> tuple[float, int]:
-    command = [sys.executable, "-m", "benchmarks.scoring", what, str(size), str(batches)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}
+def _in_process(what: str, size: int, batches: int, rounds: int) -> list[float]:
+    """Figures that `_measured` prints in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.scoring", what, *map(str, (size, batches, rounds))]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    if what != "times":  # freed memory goes back at once, so that peaks are those of tensors
+        environment["MALLOC_MMAP_THRESHOLD_"] = "65536"
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    seconds, peak = done.stdout.split()
-    return float(seconds), int(peak)
+    return [float(figure) for figure in done.stdout.split()]
 
 
-def _measured(what: str, size: int, batches: int) -> None:
-    """Runs one side of the comparison and prints seconds and peak bytes over an idle process."""
+def _measured(what: str, size: int, batches: int, rounds: int) -> None:
+    """Prints peak bytes over an idle process of one side, or seconds of both sides in turns."""
     import torch
     from torch import nn
 
@@ -94,24 +95,30 @@ def _measured(what: str, size: int, batches: int) -> None:
     forward = make_forward(loss, None)
     data = list(_batches("unet3d-shapenet", size, batches, seed=0))
 
-    def plain(model: nn.Module) -> None:
+    def plain() -> None:
         for x, y in data:
             model.zero_grad()
             loss(model(x), y).backward()
+        model.zero_grad()
+
+    def scoring() -> None:
+        score(model, graph, data, forward, weights="given")
 
     tiny = nn.Conv3d(1, 50, 3, padding=1)  # libraries load beforehand
     loss(tiny(data[0][0]), data[0][1]).backward()
     model = registry.build("unet3d-shapenet").train()
     graph = build_graph(model, data[0][0].shape)
     glorot_normal_(model)
-    idle = resident("VmRSS")
-    start = time.process_time()  # one thread: what else runs on the machine does not matter
-    if what == "plain":
-        plain(model)
+    if what == "times":
+        plain()
+        for side in [plain, scoring] * rounds:
+            start = time.process_time()
+            side()
+            print(time.process_time() - start)
     else:
-        score(model, graph, data, forward, weights="given")
-    seconds = time.process_time() - start
-    print(seconds, resident("VmHWM") - idle)
+        idle = resident("VmRSS")
+        (plain if what == "plain" else scoring)()
+        print(resident("VmHWM") - idle)
 
 
 def speed_of_plans() -> None:
@@ -244,6 +251,6 @@ def _loss(name: str) -> Callable[..., object]:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        _measured(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+        _measured(sys.argv[1], *map(int, sys.argv[2:]))
     else:
         run()

@@ -24,7 +24,7 @@ Differentiate = Callable[[Tensor, Gradients], Gradients]
 
 def magnitude(weights: LayerWeights) -> dict[str, Tensor]:
     """The L1 norm of each neuron's weights (Li et al., 2017): sum_v |w_uv|."""
-    return neuron_sums(weights, {name: w.abs() for name, w in weights.effective().items()})
+    return neuron_sums(weights, ((name, w.abs()) for name, w in weights.effective().items()))
 
 
 def grasp(
@@ -60,7 +60,7 @@ def grasp(
         g = over_parts(_gradients)
     product = over_parts(hessian_product)
     w = weights.effective()
-    return neuron_sums(weights, {name: w[name] * h for name, h in product.items()})
+    return neuron_sums(weights, ((name, w[name] * h) for name, h in product.items()))
 
 
 def synflow(model: nn.Module, graph: ChannelGraph, weights: LayerWeights) -> dict[str, Tensor]:
@@ -77,7 +77,7 @@ def synflow(model: nn.Module, graph: ChannelGraph, weights: LayerWeights) -> dic
     with mode(model, training=False), _absolute(model):
         w = weights.effective()
         gradients = _used(weights, flow, _gradients)
-        return neuron_sums(weights, {name: w[name] * d for name, d in gradients.items()})
+        return neuron_sums(weights, ((name, w[name] * d) for name, d in gradients.items()))
 
 
 def _used(

@@ -8,7 +8,7 @@ less memory than a training step.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 import torch
@@ -80,7 +80,7 @@ class MaskGradients:
             for leaf in self._layers_of:  # those that the last part of the batch did not reach
                 self._take(leaf)
             for name, g in self._computed.items():
-                self._note(name, g)
+                self._note([name], g)
             for (statistic, name), value in self._noted.items():
                 total = (self.sums if statistic in self.sums else self.weight_sums)[statistic]
                 total[name] += value.to(total[name])
@@ -108,9 +108,7 @@ class MaskGradients:
         if not self._last_part or weight.grad is None:
             return
         gradient, weight.grad = weight.grad, None
-        g = gradient.mul_(weight.detach())
-        for name in self._layers_of[weight]:
-            self._note(name, g)
+        self._note(self._layers_of[weight], gradient.mul_(weight.detach()))
 
     def _watch(self, name: str, weight: Tensor) -> None:
         """Asks for the gradient of a computed weight, once for each that is computed."""
@@ -125,20 +123,26 @@ class MaskGradients:
 
         weight.register_hook(gather)
 
-    def _note(self, name: str, mask_gradient: Tensor) -> None:
-        """Keeps what is needed of g_uv = (dL/dw_uv) w_uv, for one layer and batch."""
-        g = self._weights.rows(name, mask_gradient)
-        if g is None:
-            return
+    def _note(self, names: Sequence[str], g: Tensor) -> None:
+        """Keeps what is needed of g_uv = (dL/dw_uv) w_uv, for a batch and layers of one weight.
+
+        The magnitudes take the place of g: a tensor more costs more time than all the sums.
+        """
         g = g.to(self._weights.precision)
-        magnitudes = g.abs()
-        self._noted["mnmg", name] = g.sum(1)
-        self._noted["mpmg", name] = magnitudes.sum(1)
-        if "signed" in self.weight_sums:
-            self._noted["signed", name] = g
-        if "abs" in self.weight_sums:
-            self._noted["abs", name] = magnitudes
-        self._check_finite(name, self._noted["mpmg", name])
+        self._sum_up("mnmg", "signed", names, g)
+        self._sum_up("mpmg", "abs", names, g.abs() if "signed" in self.weight_sums else g.abs_())
+        for name in names:
+            if ("mpmg", name) in self._noted:
+                self._check_finite(name, self._noted["mpmg", name])
+
+    def _sum_up(self, statistic: str, per_weight: str, names: Sequence[str], g: Tensor) -> None:
+        for name in names:
+            rows = self._weights.rows(name, g)
+            if rows is None:
+                continue
+            self._noted[statistic, name] = rows.sum(1)
+            if per_weight in self.weight_sums:
+                self._noted[per_weight, name] = rows
 
     def _check_finite(self, name: str, values: Tensor) -> None:
         if not torch.isfinite(values).all():

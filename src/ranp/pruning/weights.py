@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
@@ -114,11 +114,16 @@ def _is_column(classes: tuple[ClassArray | None, ...] | None, neurons: ClassArra
     return second and not first
 
 
-def neuron_sums(weights: LayerWeights, scores: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Adds up what each weight scores over every neuron; layers without scores get zeros."""
-    result = {}
-    for name, width in weights.widths.items():
-        rows = weights.rows(name, scores[name]) if name in scores else None
-        zeros = torch.zeros(width, dtype=torch.float64)
-        result[name] = zeros if rows is None else rows.sum(1, dtype=torch.float64).cpu()
+def neuron_sums(weights: LayerWeights, scores: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
+    """Adds up what each weight scores over every neuron; layers without scores get zeros.
+
+    Args:
+        weights: Of the network.
+        scores: By layer; one after the other, so that they need not be there together.
+    """
+    result = {n: torch.zeros(width, dtype=torch.float64) for n, width in weights.widths.items()}
+    for name, score in scores:
+        rows = weights.rows(name, score)
+        if rows is not None:
+            result[name] = rows.to(weights.precision).sum(1).double().cpu()
     return result
