@@ -8,7 +8,7 @@ from ranp.errors import InfeasibleError
 from ranp.graph import build_graph
 from ranp.models import registry
 from ranp.pruning import METHODS, Chooser, make_forward, score
-from ranp.pruning.budget import match, smallest_sparsity
+from ranp.pruning.budget import match, matched, smallest_sparsity
 from ranp.resources import count
 
 SHAPE = (1, 1, 32, 32, 32)
@@ -34,6 +34,22 @@ def test_every_method_comes_near_a_share_of_the_flops(scored, method, share):
     # Widths of all layers step together where they are a share of powers of two.
     step = 0.05 if method in ("layerwise", "flat") else 0.01
     assert reached == pytest.approx(budget, rel=step)
+
+
+@pytest.mark.parametrize("method", ["layerwise", "random", "ranp-f"])
+@pytest.mark.parametrize("share", [0.5, 0.1, 0.03])
+def test_neurons_given_back_one_by_one_fill_a_budget(scored, method, share):
+    model, graph, scores = scored
+    chooser = Chooser(model, graph, METHODS[method], scores, floor=1)
+    budget = share * count(model, graph).gflops
+    sparsity, alive = matched(chooser, lambda costs: costs.gflops, budget)
+    reached = count(model, graph, alive).gflops
+    stepped = count(model, graph, chooser.choose(match(chooser, lambda c: c.gflops, budget))).gflops
+    assert abs(reached - budget) <= abs(stepped - budget)
+    assert reached == pytest.approx(budget, rel=0.002)
+    # Nothing but neurons next in line was given back.
+    narrow, wide = chooser.choose(sparsity), chooser.choose(sparsity - 0.02)
+    assert (narrow <= alive).all() and (alive <= (wide | narrow)).all()
 
 
 def test_the_smallest_sparsity_keeps_a_budget_and_a_little_less_does_not(scored):
@@ -64,3 +80,5 @@ def test_a_budget_out_of_reach_names_the_nearest_figure(scored):
     assert smallest_sparsity(chooser, lambda alive: False) is None
     with pytest.raises(InfeasibleError, match=f"{most:.4f}.*{nearest:.6g}"):
         match(chooser, lambda costs: costs.gflops, nearest / 2)
+    with pytest.raises(InfeasibleError, match=f"{most:.4f}"):
+        matched(chooser, lambda costs: costs.gflops, nearest / 2)

@@ -69,11 +69,9 @@ def command(
             show(_table(outcome.table, group))
             show("")
     say(quiet, f"Written: {files[0]} and {', '.join(path.suffix for path in files[1:])}")
-    if scale != "paper":
-        given = "" if data is None else f" --data {data}"
-        say(quiet, f"Next: ranp reproduce {name} --scale paper --resources-only{given}")
-    else:
-        say(quiet, "Next: ranp reproduce --list")
+    given = "" if data is None else f" --data {data}"
+    further = f"{name} --scale paper{given}" if scale != "paper" else "--list"
+    say(quiet, f"Next: ranp reproduce {further}")
 
 
 def _list(as_json: bool) -> None:

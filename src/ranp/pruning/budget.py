@@ -11,6 +11,9 @@ from ranp.graph import Alive
 from ranp.pruning.choose import DELTA, Chooser, bisect
 from ranp.resources import Costs, count
 
+_NEXT_IN_LINE = 0.02
+"""The share of neurons that may be given back to fill what is left of a budget."""
+
 
 def smallest_sparsity(chooser: Chooser, keeps: Callable[[Alive], bool]) -> float | None:
     """The smallest feasible sparsity, to 1e-4, whose living channels keep a budget.
@@ -55,17 +58,18 @@ def match(chooser: Chooser, cost: Callable[[Costs], float], budget: float) -> fl
 
 
 def matched(chooser: Chooser, cost: Callable[[Costs], float], budget: float) -> tuple[float, Alive]:
-    """A sparsity and the living channels that fill a budget, also where widths step together.
+    """A sparsity and the living channels nearest to a budget, also where widths step together.
 
     With the same share of every layer, many layers gain a neuron at the same sparsity: between
     one width and the next a network's cost jumps by several per cent, and `match` cannot come
-    nearer. Here the neurons of that step are given back one by one, the dearest first, as long as
-    the budget allows. What is left of it is less than the cheapest of them costs.
+    nearer. Where neurons are ranked, a single one of a layer at full resolution can be as much.
+    Here neurons are given back one by one, the dearest first, as long as the budget allows: those
+    of the step, then those next in line; and one more, if that comes nearer.
 
     Args:
         chooser: Chooses the channels that live at a sparsity.
         cost: What is budgeted.
-        budget: How much of it the slim network may cost.
+        budget: How much of it the slim network should cost.
 
     Raises:
         InfeasibleError: The smallest feasible network still costs more.
@@ -78,17 +82,19 @@ def matched(chooser: Chooser, cost: Callable[[Costs], float], budget: float) -> 
     if sparsity is None:
         raise _too_dear(chooser, cost, budget)
     alive = chooser.choose(sparsity)
-    step = np.flatnonzero(chooser.choose(max(sparsity - DELTA, 0.0)) & ~alive)
+    for window in (DELTA, _NEXT_IN_LINE):
+        waiting = np.flatnonzero(chooser.choose(max(sparsity - window, 0.0)) & ~alive).tolist()
+        for neuron in sorted(waiting, key=lambda each: -costs(_with(alive, each))):
+            if costs(more := _with(alive, neuron)) <= budget:
+                alive = more
+    around = [alive, *(_with(alive, neuron) for neuron in waiting)]
+    return sparsity, min(around, key=lambda each: abs(costs(each) - budget))
 
-    def given(neuron: int) -> Alive:
-        more = alive.copy()
-        more[neuron] = True
-        return more
 
-    for neuron in sorted(step.tolist(), key=lambda each: -costs(given(each))):
-        if costs(given(neuron)) <= budget:
-            alive = given(neuron)
-    return sparsity, alive
+def _with(alive: Alive, neuron: int) -> Alive:
+    more = alive.copy()
+    more[neuron] = True
+    return more
 
 
 def _too_dear(chooser: Chooser, cost: Callable[[Costs], float], budget: float) -> InfeasibleError:

@@ -219,6 +219,8 @@ def draw_learning(path: str | Path, runs: Mapping[str, Progress], metric: str) -
         row[0].set_ylabel(label, fontsize=_SMALL)
         for axes, xlabel in zip(row, ("epochs", f"{unit} of training"), strict=True):
             axes.set_xlabel(xlabel, fontsize=_SMALL)
+            axes.set_xlim(left=0)
+            axes.xaxis.get_major_locator().set_params(integer=True)
             axes.tick_params(labelsize=_SMALL)
             clean(axes)
     handles, labels = grid[0][0].get_legend_handles_labels()

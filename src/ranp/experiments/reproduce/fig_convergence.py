@@ -31,7 +31,6 @@ def made(study: Study, method: str) -> Cell:
         changes["data__size"] = 128  # "the largest spatial size of one sample on a single GPU"
     if study.scale == "smoke":
         changes["epochs"] = 2
-        changes["data__cases"] = 8
     return study.training(_DEEP, plan, 0, **changes)
 
 

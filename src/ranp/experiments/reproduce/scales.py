@@ -77,6 +77,8 @@ _DEEP = {"network.options.levels": 6, "pruning.sparsity": 0.8}
 # Spatial size for pruning is 96^3, and 128^3 for training (Sec. 5.1).
 _BRATS_PAPER = {"pruning.size": 96}
 _SMALL = {"data.workers": 0, "pruning.batches": 32}
+# Six levels divide by 32: below 64^3 a batch of one would leave batch norms a single value.
+_SMOKE_DEEP = {"network.options.levels": 5, "network.options.base_width": 8, "data.size": 32}
 
 PAIRS: dict[str, Pair] = {
     pair.name: pair
@@ -185,8 +187,8 @@ PAIRS: dict[str, Pair] = {
                     {
                         **_SMALL,
                         "network.options.base_width": 8,
-                        "data.size": 32,
-                        "data.cases": 320,
+                        "data.size": 64,
+                        "data.cases": 160,
                         "epochs": 20,
                         "batch": 8,
                     },
@@ -194,8 +196,7 @@ PAIRS: dict[str, Pair] = {
                 ),
                 "smoke": Setting(
                     {
-                        "network.options.base_width": 8,
-                        "data.size": 32,
+                        **_SMOKE_DEEP,
                         "data.cases": 16,
                         "epochs": 1,
                         "pruning.sparsity": 0.5,
@@ -226,8 +227,7 @@ PAIRS: dict[str, Pair] = {
                 ),
                 "smoke": Setting(
                     {
-                        "network.options.base_width": 8,
-                        "data.size": 32,
+                        **_SMOKE_DEEP,
                         "data.generated_size": 32,
                         "data.cases": 5,
                         "epochs": 1,

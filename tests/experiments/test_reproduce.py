@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from ranp.errors import UsageError
+from ranp.experiments.paper import RESOURCES, capability, printed
+from ranp.experiments.reproduce import EXPERIMENTS, find_experiment, reproduce
+from ranp.experiments.reproduce import table_capability as capability_table
+from ranp.experiments.reproduce import table_similar_resource as similar
+from ranp.experiments.reproduce.choices import Amount
+from ranp.experiments.reproduce.rows import row_of
+from ranp.experiments.reproduce.scales import FOUR, PAIRS, SCALES, input_shape
+from ranp.experiments.reproduce.study import Study
+from ranp.experiments.store import Store
+from ranp.models import registry
+from ranp.report.beside import Beside
+
+NAMES = {
+    "table-vanilla", "table-vanilla-full", "table-capability", "table-similar-resource",
+    "table-initialisation", "table-transfer", "table-single-gpu", "fig-overview",
+    "fig-importance", "fig-retained", "fig-sparsity", "fig-convergence", "fig-mnmg",
+}  # fmt: skip
+SHAPENET = PAIRS["unet3d-shapenet"]
+
+
+def study(directory: Path, **options: object) -> Study:
+    return Study(Store(directory / "cells"), **{"scale": "smoke", **options})
+
+
+@pytest.fixture(scope="module")
+def paper_sized(tmp_path_factory) -> Study:
+    """Nothing of it is scored: only rows that need no data are computed."""
+    return study(tmp_path_factory.mktemp("paper"), scale="paper", resources_only=True)
+
+
+def quiet(cell, done, of):
+    pass
+
+
+def test_all_tables_and_figures_have_a_name_and_a_module():
+    assert set(EXPERIMENTS) == NAMES
+    for experiment in EXPERIMENTS.values():
+        module = experiment.module()
+        assert callable(module.cells) and callable(module.show)
+
+
+def test_an_unknown_name_is_refused_with_a_suggestion():
+    with pytest.raises(UsageError, match="Did you mean 'table-vanilla'"):
+        find_experiment("table-vanila")
+
+
+@pytest.mark.parametrize("pair", FOUR, ids=lambda pair: pair.name)
+def test_the_papers_scale_is_that_of_the_registry(pair):
+    spec, config = registry.spec(pair.name), pair.config("paper")
+    assert input_shape(config) == spec.input_shape
+    assert config.network.options["classes"] == spec.classes
+    assert (config.pruning.sparsity, config.pruning.lam) == (spec.sparsity, spec.reweighting)
+
+
+def test_deep_networks_have_23_layers_at_the_papers_scale(paper_sized):
+    cell = paper_sized.full(PAIRS["unet3d-23-brats"])
+    paper_sized.complete([cell], quiet)
+    assert len(paper_sized.result(cell)["layers"]) == 23
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("pair", PAIRS.values(), ids=lambda pair: pair.name)
+def test_every_metric_that_the_paper_prints_is_one_that_training_measures(pair, scale):
+    measured = {
+        "parts": {"miou"},
+        "brats": {"iou ET", "iou TC", "iou WT"},
+        "classification": {"top1", "top5"},
+    }
+    assert set(pair.metrics) == measured[pair.config(scale).task]
+
+
+@pytest.mark.parametrize("pair", FOUR, ids=lambda pair: pair.name)
+def test_rows_that_need_no_data_are_the_papers_to_the_last_digit(pair, paper_sized):
+    rows = []
+    for method in ("full", "layerwise", "random"):
+        made = capability_table.made(paper_sized, pair, method)
+        paper_sized.complete(made.cells, quiet)
+        row = capability(pair.name)[method]
+        assert row["check"] == "exact"
+        rows.append(row_of(paper_sized, pair, method, made, row, exact=True))
+    table = Beside("", (), tuple(rows), tolerance=printed()["tolerance"])
+    assert [table.verdict(row) for row in rows] == ["exact"] * 3
+    for row in rows:
+        assert all(row.figures[key].exact for key in RESOURCES)
+
+
+@pytest.mark.parametrize("resource", ["gflops", "memory"])
+@pytest.mark.parametrize("method", ["random", "layerwise"])
+@pytest.mark.parametrize("name", ["unet3d-shapenet", "unet3d-brats"])
+def test_baselines_at_the_papers_budget_come_near_its_similar_resource_rows(
+    name, method, resource, paper_sized
+):
+    """They depend on no data: what differs is how the budget was met there."""
+    (cell,) = similar._at_papers_budget(paper_sized, PAIRS[name], method, resource).choices
+    paper_sized.complete([cell], quiet)
+    result = paper_sized.result(cell)
+    assert abs(result["deviation"]) < 0.01
+    row = similar._printed(PAIRS[name], method, resource)
+    assert result["sparsity"] == pytest.approx(row["sparsity"], abs=0.02)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> tuple[Study, Path]:
+    directory = tmp_path_factory.mktemp("small")
+    return study(directory, resources_only=True), directory / "out"
+
+
+@pytest.mark.parametrize("name", ["fig-importance", "fig-retained", "fig-mnmg"])
+def test_three_of_them_in_the_smallest_size(name, small):
+    of_smoke, out = small
+    outcome, files = reproduce(name, of_smoke, out)
+    check_files(name, files)
+    networks = {row.group for row in outcome.table.rows}
+    assert networks == {"3D-UNet, ShapeNet", "3D-UNet, BraTS'18"}
+    assert len(outcome.table.rows) == 2 * 15
+
+
+def check_files(name: str, files: list[Path]) -> None:
+    endings = [".md", ".csv", ".json"]
+    endings += [".png", ".svg"] if name.startswith("fig") else []
+    assert [path.suffix for path in files] == endings
+    for path in files:
+        assert path.stem == name and path.stat().st_size > 200
+    content = json.loads(files[2].read_text())
+    assert content["name"] == name and content["rows"]
+    if name.startswith("fig"):
+        assert files[3].read_bytes().startswith(b"\x89PNG")
+        assert b"</svg>" in files[4].read_bytes()
+
+
+def test_a_second_run_computes_nothing_and_gives_the_same_files(small):
+    of_smoke, out = small
+    _, files = reproduce("fig-retained", of_smoke, out)
+    before = [path.read_bytes() for path in files]
+    told = []
+    _, files = reproduce("fig-retained", of_smoke, out, lambda *cell: told.append(cell))
+    assert told == []
+    assert [path.read_bytes() for path in files] == before
+
+
+def test_methods_share_the_scores_of_a_seed_and_seeds_share_what_has_none(tmp_path):
+    of_smoke = study(tmp_path, seeds=2)
+    amount = Amount(sparsity=0.5)
+    first = of_smoke.choice(SHAPENET, "ranp-f", amount, 0)
+    assert first["scores"] == of_smoke.choice(SHAPENET, "vanilla", amount, 0)["scores"]
+    assert first["scores"] != of_smoke.choice(SHAPENET, "ranp-f", amount, 1)["scores"]
+    layerwise = [of_smoke.choice(SHAPENET, "layerwise", amount, seed) for seed in (0, 1)]
+    assert layerwise[0] == layerwise[1] and layerwise[0]["scores"] is None
+
+
+@pytest.mark.parametrize("method", ["random", "layerwise"])
+@pytest.mark.parametrize("resource", ["gflops", "memory"])
+def test_baselines_are_brought_to_what_ranp_costs(small, method, resource):
+    of_smoke, _ = small
+    made = similar.made(of_smoke, SHAPENET, method, resource)
+    ranp = capability_table.made(of_smoke, SHAPENET, "ranp-f")
+    of_smoke.complete([*made.cells, *ranp.cells], quiet)
+    key = "gflops" if resource == "gflops" else "memory_mb"
+    (reached,), (budget,) = (
+        [of_smoke.result(cell)["costs"][key] for cell in each.choices] for each in (made, ranp)
+    )
+    # The networks of this scale are tiny: a neuron is up to a few per cent of one.
+    assert reached == pytest.approx(budget, rel=0.04)
+
+
+def test_a_layer_that_would_be_emptied_keeps_a_neuron_and_is_named(small):
+    of_smoke, _ = small
+    cell = of_smoke.choice(SHAPENET, "vanilla", Amount(sparsity=0.97), 0)
+    of_smoke.complete([cell], quiet)
+    result = of_smoke.result(cell)
+    kept = dict(zip(result["layers"], result["kept"], strict=True))
+    assert result["emptied"]
+    assert all(kept[layer] == 1 for layer in result["emptied"])
+
+
+def test_data_that_is_not_there_is_left_out_or_asked_for(tmp_path):
+    partial = study(tmp_path, data={"brats": tmp_path})
+    assert [pair.name for pair in partial.pairs(FOUR)] == ["unet3d-brats"]
+    with pytest.raises(UsageError, match="directory shapenet"):
+        partial.pairs([SHAPENET])
+    with pytest.raises(UsageError, match="no directory 'shapenet'"):
+        EXPERIMENTS["table-transfer"].module().cells(partial)
+
+
+def begin(directory: Path) -> None:
+    reproduce("fig-retained", study(directory, resources_only=True), directory / "out")
+
+
+def test_killed_half_way_and_started_again_nothing_is_computed_twice(tmp_path):
+    process = multiprocessing.get_context("spawn").Process(target=begin, args=(tmp_path,))
+    process.start()
+    while len(records := list(tmp_path.glob("cells/*/record.json"))) < 2:
+        assert process.is_alive()
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join(60)
+    records = list(tmp_path.glob("cells/*/record.json"))
+    before = {path: path.stat().st_mtime_ns for path in records}
+
+    told = []
+    of_smoke = study(tmp_path, resources_only=True)
+    outcome, _ = reproduce("fig-retained", of_smoke, tmp_path / "out", lambda *c: told.append(c))
+    assert outcome.table.rows
+    total = len(list(tmp_path.glob("cells/*/record.json")))
+    assert total == 2 + 6  # two networks scored, three methods on each
+    assert len(told) == total - len(before)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_every_one_of_them_ends_on_generated_data(name, everything):
+    outcome, files = reproduce(name, everything, everything.store.directory.parent / "out")
+    check_files(name, files)
+    trained = [
+        figure
+        for row in outcome.table.rows
+        for key, figure in row.figures.items()
+        if key in ("miou", "iou ET", "top1")
+    ]
+    assert bool(trained) is EXPERIMENTS[name].trains
+    assert all(figure.ours for figure in trained)
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory) -> Study:
+    return study(tmp_path_factory.mktemp("everything"))
