@@ -115,6 +115,18 @@ def test_a_saved_result_has_all_that_is_needed_later(tmp_path):
     assert "six batches" in html and 'type="range"' in html
 
 
+def test_search_takes_what_plan_takes():
+    model = network()
+    graph = ranp.trace(model, (1, 1, 8, 8, 8))
+    scores = ranp.score(model, batches(), F.cross_entropy, graph=graph)
+    for options in ({"floor": 2}, {"multiple": 4}):
+        largest = ranp.search(model, scores, graph=graph, **options)
+        kept = ranp.plan(model, scores, sparsity=largest, graph=graph, **options).layers.values()
+        assert min(len(layer.kept) for layer in kept) >= 1
+        assert largest >= ranp.search(model, scores, graph=graph)
+    assert ranp.search(model, scores, graph=graph, floor=2) > 0.999  # no layer is ever emptied
+
+
 def test_search_is_tight():
     model, graph = network(), ranp.trace(network(), (1, 1, 8, 8, 8))
     scores = ranp.score(model, batches(), F.cross_entropy, graph=graph)

@@ -222,6 +222,8 @@ def search(
     lam: float | None = None,
     resource: Resource | Mapping[str, float] | None = None,
     coupling: Coupling = "paper",
+    floor: int = 0,
+    multiple: int = 1,
     seed: int = 0,
     example_input: ExampleInput | None = None,
     graph: ChannelGraph | None = None,
@@ -229,7 +231,8 @@ def search(
 ) -> float:
     """Algorithm 2: the largest sparsity at which every layer keeps a neuron, to 1e-4.
 
-    The arguments are those of `plan`.
+    The arguments are those of `plan`. With a `floor` no layer is ever emptied, so any sparsity
+    will do.
     """
     chooser = Chooser(
         unwrap(model),
@@ -239,6 +242,8 @@ def search(
         lam=DEFAULT_LAMBDA if lam is None else lam,
         resource=resource,
         coupling=coupling,
+        floor=floor,
+        multiple=multiple,
         seed=seed,
     )
     return chooser.max_sparsity()
@@ -328,8 +333,8 @@ def prune(
             seed=seed,
         )
         if batches == "auto":
-            agreement = {"agreement": settled.reached}
-            scores = replace(scores, settings={**scores.settings, **agreement})
+            found = {"agreement": settled.reached, "batches_needed": settled.needed}
+            scores = replace(scores, settings={**scores.settings, **found})
     return make_result(chooser(scores=scores), sparsity, protect, init=init)
 
 

@@ -19,6 +19,15 @@ def stops_after(choices, **options):
     return None, settled.reached
 
 
+def stopped(choices, **options):
+    """The rule once it has stopped."""
+    made = iter(choices)
+    settled = Settled(lambda scores: next(made), **options)
+    while not settled(None):
+        pass
+    return settled
+
+
 def alive(*numbers):
     result = np.zeros(10, bool)
     result[list(numbers)] = True
@@ -44,6 +53,31 @@ def test_scoring_stops_in_any_case_and_says_how_well_the_choices_agree():
     assert batches == 16
     assert reached < 0.98
     assert stops_after(changing, at_most=11)[0] == 11
+
+
+def test_says_how_many_batches_the_wanted_agreement_needs():
+    kept = np.arange(100)
+    before, after = (np.isin(np.arange(200), kept + shift) for shift in (0, 8))
+    settled = stopped([before] * 8 + [after] * 8, at_least=16)
+    assert settled.reached == 0.92
+    assert settled.needed == 16 * (8 / 2) ** 2  # four times nearer takes sixteen times as many
+    assert stopped([before] * 8).needed == 8
+
+
+def test_choices_of_noisy_scores_differ_as_the_stop_expects():
+    """The law behind the rule, on averages of independent noise over 4,000 neurons."""
+    rng = np.random.default_rng(0)
+    noisy = rng.exponential(size=4000) + rng.normal(0, 0.3, (256, 4000))
+    averages = noisy.cumsum(0)
+
+    def chosen(batches):
+        return averages[batches - 1] > np.quantile(averages[batches - 1], 0.7824)
+
+    settled = stopped([chosen(batches) for batches in range(1, 17)])
+    agrees = (chosen(16) & chosen(256)).sum() / chosen(256).sum()
+    assert settled.reached == pytest.approx(agrees, abs=0.01)
+    needed = min(settled.needed, 128)
+    assert (chosen(needed) & chosen(256)).sum() / chosen(256).sum() >= 0.975
 
 
 @pytest.mark.parametrize("size", [2, 16])

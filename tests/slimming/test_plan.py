@@ -44,6 +44,20 @@ def test_save_load_apply_rebuilds_the_same_network(plan, tmp_path):
         assert torch.equal(a, b)  # fresh weights depend on the seed alone
 
 
+def test_a_graph_that_is_there_already_saves_tracing(plan, monkeypatch):
+    model = unet()
+    graph = build_graph(model, INPUT)
+    expected = plan.apply(model)
+
+    def traces(*args, **kwargs):
+        raise AssertionError("traced again")
+
+    monkeypatch.setattr("ranp.slimming.plan.build_graph", traces)
+    slim = plan.apply(model, graph=graph)
+    for a, b in zip(slim.parameters(), expected.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
 def test_keep_copies_the_weights_of_kept_neurons(plan):
     model = unet()
     slim = plan.apply(model, init="keep")

@@ -80,6 +80,7 @@ def command(
     from ranp.files import ensure_directory
     from ranp.graph import build_graph
     from ranp.pruning import DEFAULT_LAMBDA, Chooser, Settled, find_method
+    from ranp.pruning.early_stop import AGREEMENT
     from ranp.pruning.select import check_sparsity
 
     row = find_method(method)
@@ -133,7 +134,8 @@ def command(
             say(
                 quiet,
                 f"Stopped after {scores.batches} batches: the choice agrees by "
-                f"{100 * settled.reached:.1f} % with that after half as many.",
+                f"{100 * settled.reached:.1f} % with that after half as many; "
+                f"for {100 * AGREEMENT:.0f} % score about {settled.needed} batches.",
             )
     choice = chooser(scores=scores)
     try:

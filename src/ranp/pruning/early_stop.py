@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ceil
 
 from ranp.graph import Alive
 from ranp.pruning.scores import Scores
+
+AGREEMENT = 0.98
+"""The share of kept channels that must be the same, if nothing else is said."""
+
+_FINEST = 1e-3
+"""The smallest share of channels that the forecast of batches reckons with."""
 
 
 class Settled:
     """Says after a batch whether the choice of neurons has settled.
 
-    The variance of an average over t batches falls as 1/t. So the choices after t/2 and after t
-    batches differ by about as much as the one after t/2 differs from the final one, and the one
-    after t is nearer to it than that. Scoring stops when the two agree on a share of `agreement`
-    of the kept channels, and in any case after `at_most` batches: from there on agreement grows so
-    slowly (see the method card) that one should say how many batches one wants.
+    What an average over t batches is off by falls as 1/sqrt(t), and so does the share of neurons
+    that is chosen differently: after s and after t batches by about c sqrt(1/s - 1/t). With s = t/2
+    that is c / sqrt(t), just what the choice after t differs by from that of endless batches. So
+    the agreement of these two estimates how final the choice is. Scoring stops when it is
+    `agreement` of the kept channels, and in any case after `at_most` batches: from there on it
+    grows so slowly (see the method card) that one should say how many batches one wants.
 
     Attributes:
         reached: The agreement at the last look.
+        needed: The batches that would reach the agreement that is wanted, by the law above, as
+            seen at the last look; as many as were scored if it was reached.
     """
 
     def __init__(
         self,
         choose: Callable[[Scores], Alive],
-        agreement: float = 0.98,
+        agreement: float = AGREEMENT,
         at_least: int = 8,
         at_most: int = 16,
     ) -> None:
@@ -42,6 +52,7 @@ class Settled:
         self._at_most = at_most
         self._history: list[Alive] = []
         self.reached = 0.0
+        self.needed = at_least
 
     def __call__(self, scores: Scores) -> bool:
         """Takes note of the choice after a batch."""
@@ -51,6 +62,9 @@ class Settled:
         if batches >= self._at_least and batches % 2 == 0:
             before = self._history[batches // 2 - 1]
             self.reached = float((alive & before).sum() / max(alive.sum(), 1))
+            off, allowed = 1 - self.reached, 1 - self._wanted
+            self.needed = batches
             if self.reached >= self._wanted:
                 return True
+            self.needed = ceil(batches * (off / max(allowed, _FINEST)) ** 2)
         return batches >= self._at_most

@@ -98,6 +98,7 @@ class Plan:
         seed: int = 0,
         transfer: bool = False,
         example_input: ExampleInput | None = None,
+        graph: ChannelGraph | None = None,
     ) -> nn.Module:
         """Builds the slim network from an instance of the full one, which is not changed.
 
@@ -108,6 +109,7 @@ class Plan:
             transfer: Whether the first layer may take another number of input channels and the
                 last give another number of classes (the paper's transfer between data sets).
             example_input: What to trace the model with, if not what the plan was made with.
+            graph: The model's channel graph, if there is one already: then nothing is traced.
 
         Raises:
             IntegrityError: The model is not the plan's; the first layer that differs is named.
@@ -115,8 +117,9 @@ class Plan:
         model = unwrap(model)
         if not transfer:
             self._check_shapes(model)
-        inputs = self._example(model, transfer) if example_input is None else example_input
-        graph = build_graph(model, inputs, protect=self.protect)
+        if graph is None:
+            inputs = self._example(model, transfer) if example_input is None else example_input
+            graph = build_graph(model, inputs, protect=self.protect)
         return slim_model(model, graph, self.alive(graph, transfer=transfer), init=init, seed=seed)
 
     def alive(self, graph: ChannelGraph, *, transfer: bool = False) -> Alive:
