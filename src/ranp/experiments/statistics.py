@@ -187,14 +187,13 @@ def _listed(names: Sequence[str], word: str = "and") -> str:
 
 
 def t_cdf(t: float, df: int) -> float:
-    r"""Student's distribution: :math:`1 - \frac{1}{2} I_{\nu / (\nu + t^2)}(\nu / 2, 1 / 2)`.
+    r"""Student's distribution: half of :math:`I_{t^2 / (\nu + t^2)}(1/2, \nu/2)` away from 1/2.
 
     Args:
         t: Where.
         df: Degrees of freedom :math:`\nu`.
     """
-    tail = 0.5 * _incomplete_beta(df / (df + t * t), df / 2, 0.5)
-    return 1 - tail if t > 0 else tail
+    return 0.5 + math.copysign(0.5 * _incomplete_beta(t * t / (df + t * t), 0.5, df / 2), t)
 
 
 def t_quantile(p: float, df: int) -> float:

@@ -1,0 +1,1 @@
+from tests.training.conftest import crops, tiny  # noqa: F401 - fixtures
