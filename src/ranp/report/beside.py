@@ -19,12 +19,14 @@ class Column:
         title: Its heading.
         digits: Behind the decimal point.
         points: Whether differences are given in the figure's own unit; else relative, in per cent.
+        significant: Whether `digits` are significant ones, for figures of any size.
     """
 
     key: str
     title: str
     digits: int = 2
     points: bool = False
+    significant: bool = False
 
 
 @dataclass(frozen=True)
@@ -133,10 +135,10 @@ class Beside:
         figure = row.figures.get(column.key)
         if figure is None or (figure.mean is None and figure.printed is None):
             return ""
-        ours = _number(figure.mean, figure.deviation, column.digits)
+        ours = _number(figure.mean, figure.deviation, column)
         if figure.printed is None:
             return ours
-        printed = _number(figure.printed, figure.printed_spread, column.digits)
+        printed = _number(figure.printed, figure.printed_spread, column)
         return f"{ours} / {printed}{self._difference(figure, column)}"
 
     def _difference(self, figure: Figure, column: Column) -> str:
@@ -206,8 +208,8 @@ class Beside:
         }
 
 
-def _number(value: float | None, deviation: float | None, digits: int) -> str:
+def _number(value: float | None, deviation: float | None, column: Column) -> str:
     if value is None:
         return "–"
-    spread = "" if deviation is None else f" ± {deviation:.{digits}f}"
-    return f"{value:.{digits}f}{spread}"
+    form = f".{column.digits}{'g' if column.significant else 'f'}"
+    return f"{value:{form}}" + ("" if deviation is None else f" ± {deviation:{form}}")

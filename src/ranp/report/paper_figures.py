@@ -16,13 +16,17 @@ Curve = Sequence[tuple[float, float]]
 
 
 def draw_importance(
-    path: str | Path, panels: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]
+    path: str | Path,
+    panels: Mapping[str, Mapping[str, Sequence[Sequence[float]]]],
+    *,
+    shared: bool = True,
 ) -> None:
     """Importance of every neuron, and the means of layers.
 
     Args:
         path: Where the picture goes.
         panels: By row and by column of the picture, for every layer the importance of its neurons.
+        shared: Whether the panels of a row have the same axis.
     """
     pyplot = pyplot_module()
     columns = list(next(iter(panels.values())))
@@ -31,7 +35,7 @@ def draw_importance(
         len(columns),
         figsize=(_PAGE, 2.6 * len(panels)),
         squeeze=False,
-        sharey="row",
+        sharey="row" if shared else False,
     )
     for row, (title, by_method) in zip(grid, panels.items(), strict=True):
         for axes, (method, layers) in zip(row, by_method.items(), strict=True):
@@ -39,8 +43,9 @@ def draw_importance(
             axes.set_title(f"{title}: {method}", loc="left", fontsize=9)
             axes.set_xlabel("layer", fontsize=_SMALL)
         row[0].set_ylabel("importance / its mean", fontsize=_SMALL)
-        lowest, highest = row[0].get_ylim()
-        row[0].set_ylim(max(lowest, 1e-4 * highest), highest)
+        for axes in row:
+            lowest, highest = axes.get_ylim()
+            axes.set_ylim(max(lowest, 1e-10 * highest), highest)
     handles, labels = grid[0][0].get_legend_handles_labels()
     _legend_above(figure, handles, labels)
     save_figure(figure, path)
@@ -112,7 +117,9 @@ def draw_retained_ratio(path: str | Path, panels: Mapping[str, Retained]) -> Non
         ratio.set_ylim(0, 1.05)
         ratio.set_ylabel("retained / all", fontsize=_SMALL)
         numbers.set_ylabel("neurons", fontsize=_SMALL)
-        numbers.set_yscale("log")
+        numbers.set_yscale("log", base=2)
+        numbers.set_ylim(bottom=0.7)  # a single neuron is seen, too
+        numbers.yaxis.set_major_formatter("{x:g}")
         for axes in (ratio, numbers):
             axes.set_xticks(list(layers)[:: max(1, len(layers) // 15)])
             axes.set_xlabel("layer", fontsize=_SMALL)

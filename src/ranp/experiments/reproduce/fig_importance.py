@@ -26,6 +26,12 @@ BY_NAME: Mapping[str, tuple[str, Mapping[str, str]]] = {
 }
 """Title and methods of each of the two figures."""
 
+BEHIND_BATCH_NORM = (
+    "In front of a batch norm, a neuron's weights can be scaled without any effect, so its mask "
+    "gradient is zero: what MNMG-sum and MNMG-mean rank there is what the norm's epsilon and "
+    "rounding leave. Figures by these two measures are not expected to agree."
+)
+
 
 def cells(study: Study, name: str = "fig-importance") -> list[Cell]:
     """The cells of one of the figures; seed 0 is drawn."""
@@ -49,13 +55,14 @@ def show(study: Study, name: str = "fig-importance") -> Outcome:
             rows.append(Row(pair.title, f"{number + 1}. `{layer}`", figures))
 
     def draw(path: Path) -> None:
-        draw_importance(path, panels)
+        draw_importance(path, panels, shared=name == "fig-importance")
 
-    about = (
+    about = [
         "The paper prints no figures here, only pictures. Given is the mean importance of a "
-        "layer's neurons over that of all neurons: 1 everywhere is balanced.",
-    )
-    columns = tuple(Column(m, label) for m, label in methods.items())
+        "layer's neurons over that of all neurons: 1 everywhere is balanced."
+    ]
+    about += [BEHIND_BATCH_NORM] if "mnmg-sum" in methods else []
+    columns = tuple(Column(m, label, 3, significant=True) for m, label in methods.items())
     table = Beside(title, columns, tuple(rows), (*about_data(study, pairs), *about))
     return Outcome(table, draw)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ranp.experiments.paper import capability, printed
-from ranp.experiments.reproduce import table_capability
+from ranp.experiments.reproduce import fig_importance, table_capability
 from ranp.experiments.reproduce.choices import Amount
 from ranp.experiments.reproduce.rows import Made, Outcome, about_data, columns, row_of
 from ranp.experiments.reproduce.scales import FOUR, Pair
@@ -60,7 +60,7 @@ def show(study: Study, name: str = "table-vanilla") -> Outcome:
             _TITLES[name],
             tuple(columns(study, pairs)),
             tuple(rows),
-            about_data(study, pairs),
+            (*about_data(study, pairs), fig_importance.BEHIND_BATCH_NORM),
             printed()["tolerance"],
             checked=study.at_paper_size,
         )
