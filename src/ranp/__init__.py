@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         TraceError,
         UsageError,
     )
+    from ranp.fitting import Fit, fit
     from ranp.graph import ChannelGraph
     from ranp.pruning import METHODS, Scores
     from ranp.resources import Costs, count, predict_training_memory
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "ranp.api": ("Result", "plan", "prune", "score", "search", "trace"),
     "ranp.errors": ("InfeasibleError", "IntegrityError", "RanpError", "TraceError", "UsageError"),
+    "ranp.fitting": ("Fit", "fit"),
     "ranp.graph": ("ChannelGraph",),
     "ranp.pruning": ("METHODS", "Scores"),
     "ranp.resources": ("Costs", "count", "predict_training_memory"),
@@ -43,6 +45,7 @@ __all__ = [
     "METHODS",
     "ChannelGraph",
     "Costs",
+    "Fit",
     "InfeasibleError",
     "IntegrityError",
     "Plan",
@@ -53,6 +56,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "count",
+    "fit",
     "load_weights",
     "plan",
     "predict_training_memory",

@@ -14,6 +14,7 @@ from ranp.cli import (
     data,
     demo,
     evaluate,
+    fit,
     inspect,
     methods,
     plan,
@@ -37,7 +38,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _PANELS = {
-    "Prune": (demo, profile, prune, score, plan, search, inspect, methods),
+    "Prune": (demo, profile, prune, fit, score, plan, search, inspect, methods),
     "Train": (train, evaluate, predict, runs),
     "Look": (report, compare, reproduce),
 }

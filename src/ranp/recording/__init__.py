@@ -5,5 +5,6 @@ made from files alone, later, elsewhere, without the network and without torch.
 """
 
 from ranp.recording.record import make_record, write_record
+from ranp.recording.timelines import timeline_of
 
-__all__ = ["make_record", "write_record"]
+__all__ = ["make_record", "timeline_of", "write_record"]

@@ -17,6 +17,7 @@ from ranp.files import sha256, write_sealed_json
 from ranp.pruning import Chooser
 from ranp.recording.cost_model import cost_model
 from ranp.recording.explorer import QUANTILES, explorer
+from ranp.recording.timelines import predict_timelines
 from ranp.recording.topology import topology
 from ranp.resources import Costs, count
 from ranp.slimming import Plan
@@ -45,11 +46,13 @@ def make_record(
         data: What the network was scored with, for people.
         measured: By network ("full", "slim"), measured figures of a training step: `seconds` and
             `peak_bytes`.
-        timelines: By network ("full", "slim"), the bytes alive after each operation of a training
-            step as `bytes`, and the place at which the backward pass begins as `backward`.
+        timelines: By network ("full", "slim"), the memory of a training step (see
+            `ranp.recording.timeline_of`); predicted at the traced size if not given.
         files: What else the run wrote; their hashes are noted.
     """
     graph, model = chooser.graph, chooser.model
+    if timelines is None:
+        timelines = predict_timelines(chooser, plan)
     alive = plan.alive(graph)
     full, slim = count(model, graph), count(model, graph, alive)
     return {
@@ -74,7 +77,7 @@ def make_record(
         "explorer": explorer(chooser),
         "cost_model": cost_model(model, graph, full),
         "measured": {name: dict(values) for name, values in (measured or {}).items()},
-        "timelines": {name: dict(line) for name, line in (timelines or {}).items()},
+        "timelines": {name: dict(line) for name, line in timelines.items()},
     }
 
 

@@ -10,7 +10,14 @@ from typing import Any
 from ranp.files import write_text
 from ranp.report.rendering import digits_for, figure, render
 from ranp.report.runs import StoredRun, load_run
-from ranp.report.sections import curves, layer_charts, picture, stages, timeline
+from ranp.report.sections import (
+    curves,
+    layer_charts,
+    peak_holders,
+    picture,
+    stages,
+    timeline,
+)
 
 _MIB = 2**20
 
@@ -49,6 +56,7 @@ def render_report(run: StoredRun) -> str:
         picture=picture(record),
         stages=stages(record),
         timeline=timeline(record),
+        peak=peak_holders(record),
         curves=curves(run),
         training=run.training,
         page_data=_page_data(record) if record and "explorer" in record else None,

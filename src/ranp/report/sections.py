@@ -184,17 +184,19 @@ def timeline(record: Mapping[str, Any] | None) -> TimeChart | None:
     lines = (record or {}).get("timelines") or {}
     if not lines:
         return None
-    curves, marks = {}, []
+    curves = {}
+    places: dict[str, list[float]] = {}
     for name, line in lines.items():
         ends = max(len(line["bytes"]) - 1, 1)
         curves[name] = [(100 * i / ends, size / _MIB) for i, size in enumerate(line["bytes"])]
-        marks.append(100 * line["backward"] / ends)
-    backward = sum(marks) / len(marks)
-    chart = line_chart(curves, steps=True, marks=[(backward, "backward begins")])
-    places = range(0, 101, 5)
+        for phase in ("backward", "step"):
+            if phase in line:
+                places.setdefault(phase, []).append(100 * line[phase] / ends)
+    marks = [(sum(found) / len(found), phase) for phase, found in places.items()]
+    chart = line_chart(curves, steps=True, marks=marks)
     numbers = [
         [f"{place} %", *(figure(_at(curve, place), 1) for curve in curves.values())]
-        for place in places
+        for place in range(0, 101, 5)
     ]
     return TimeChart(
         "Memory of a training step",
@@ -204,6 +206,49 @@ def timeline(record: Mapping[str, Any] | None) -> TimeChart | None:
         ["progress", *(f"{name}, MB" for name in curves)],
         numbers,
     )
+
+
+@dataclass(frozen=True)
+class PeakHolders:
+    """The layers that hold the peak of a training step.
+
+    Attributes:
+        header: Over the columns.
+        rows: A layer, and what it holds in each network.
+        about: When each network reaches its peak.
+    """
+
+    header: list[str]
+    rows: list[list[str]]
+    about: str
+
+
+def peak_holders(record: Mapping[str, Any] | None) -> PeakHolders | None:
+    """What was alive at the peaks of full and slim network, by layer."""
+    lines = (record or {}).get("timelines") or {}
+    held = {name: dict(line["holders"]) for name, line in lines.items() if line.get("holders")}
+    if not held:
+        return None
+    layers = dict.fromkeys(layer for holders in held.values() for layer in holders)
+    rows = [
+        [
+            layer or "between layers, loss",
+            *(_megabytes(holders.get(layer)) for holders in held.values()),
+        ]
+        for layer in layers
+    ]
+    peaks = [
+        f"{name} {_megabytes(lines[name]['peak'])} MB in the {_PHASES[lines[name]['phase']]}"
+        for name in held
+    ]
+    return PeakHolders(["layer", *(f"{name}, MB" for name in held)], rows, "; ".join(peaks))
+
+
+_PHASES = {"forward": "forward pass", "backward": "backward pass", "step": "optimizer's step"}
+
+
+def _megabytes(size: int | None) -> str:
+    return "" if size is None else figure(size / _MIB, 1)
 
 
 def _at(curve: Sequence[tuple[float, float]], x: float) -> float:

@@ -250,7 +250,7 @@ def _forward(
     with autocast(precision):
         output = model(*args, **kwargs)
     output = _cast(output, torch.float32) if precision != "32" else output
-    return loss(output) if loss else _mean(output)
+    return loss(output) if loss else mean_of(output)
 
 
 def _run_backward(value: Tensor) -> None:
@@ -265,7 +265,7 @@ def _cast(tree: Any, dtype: torch.dtype) -> Any:
     )
 
 
-def _mean(output: Any) -> Tensor:
+def mean_of(output: Any) -> Tensor:
     """A scalar that every output takes part in."""
     parts = [t.float().mean() for t in tensors_in(output) if t.is_floating_point()]
     return torch.stack(parts).sum()

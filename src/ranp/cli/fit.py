@@ -1,0 +1,315 @@
+"""`ranp fit`: prune just as much as a budget asks for."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ranp.cli._choosing import (
+    CouplingOption,
+    FloorOption,
+    LambdaOption,
+    MethodOption,
+    MultipleOption,
+    ResourceOption,
+    plan_to_dict,
+)
+from ranp.cli._common import (
+    JsonOption,
+    Network,
+    NetworkArgument,
+    ProtectOption,
+    QuietOption,
+    load_network,
+    parse_shape,
+    say,
+    show,
+    show_json,
+)
+from ranp.cli._scoring import (
+    DataOption,
+    LossOption,
+    SamplesOption,
+    SeedOption,
+    SizeOption,
+    Source,
+    WeightsOption,
+    cross_entropy,
+    open_source,
+    run_scoring,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ranp.fitting import DoesNotFit, TrainingStep
+    from ranp.fitting.costing import LossAt
+    from ranp.graph import ChannelGraph
+    from ranp.pruning import Method, Scores
+    from ranp.resources.training_memory import Loss
+
+_SCORING_GFLOPS = 200.0
+"""What scoring may cost at the size that is chosen for it, in forward and backward passes."""
+
+
+def command(
+    network: NetworkArgument,
+    memory: Annotated[
+        str | None, typer.Option(help="What a training step may take: 8GiB, 500MB.")
+    ] = None,
+    flops: Annotated[
+        str | None, typer.Option(help="What a forward pass of a sample may cost: 20GFLOPs.")
+    ] = None,
+    params: Annotated[
+        str | None, typer.Option(help="How many parameters there may be: 3M.")
+    ] = None,
+    latency: Annotated[
+        str | None, typer.Option(help="How long a training step may take here, measured: 250ms.")
+    ] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Samples per training step.")] = 1,
+    input_shape: Annotated[
+        str | None,
+        typer.Option("--input", help="Shape of a sample in training, such as 4,128,128,128."),
+    ] = None,
+    optimizer: Annotated[
+        Literal["sgd", "momentum", "adam", "adamw", "amsgrad"], typer.Option(help="In training.")
+    ] = "adam",
+    precision: Annotated[
+        Literal["32", "bf16", "16"], typer.Option(help="In training; bf16 and 16 are mixed.")
+    ] = "32",
+    recompute: Annotated[
+        bool, typer.Option("--recompute", help="Train with activation checkpointing.")
+    ] = False,
+    device: Annotated[
+        Literal["cpu", "cuda"] | None,
+        typer.Option(help="What memory is predicted for; CUDA if there is one here."),
+    ] = None,
+    method: MethodOption = "ranp-f",
+    lam: LambdaOption = None,
+    resource: ResourceOption = None,
+    coupling: CouplingOption = "paper",
+    floor: FloorOption = 0,
+    multiple: MultipleOption = 1,
+    scores: Annotated[
+        Path | None, typer.Option(help="Made by `ranp score`; scored anew if not given.")
+    ] = None,
+    data: DataOption = None,
+    loss: LossOption = None,
+    samples: SamplesOption = 8,
+    size: SizeOption = None,
+    weights: WeightsOption = "fresh",
+    seed: SeedOption = 0,
+    protect: ProtectOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Directory for plan, scores, fresh weights and report."),
+    ] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Prune a network just as much as it takes to keep a budget.
+
+    Memory is predicted, nothing is allocated that does not fit. Scoring uses smaller volumes than
+    training where those would be slow; `--size` sets their edge.
+    """
+    from ranp.files import ensure_directory
+    from ranp.fitting import DoesNotFit, TrainingStep, fit_choice, make_fit
+    from ranp.fitting.budgets import make_budgets
+    from ranp.fitting.machine import default_device
+    from ranp.fitting.target import loss_like
+    from ranp.graph import build_graph
+    from ranp.pruning import DEFAULT_LAMBDA, Chooser, Scores, find_method
+
+    budgets = make_budgets({"memory": memory, "flops": flops, "params": params, "latency": latency})
+    row = find_method(method)
+    if out is not None:
+        ensure_directory(out)
+    net = _network(network, input_shape)
+    step = TrainingStep(
+        batch=batch,
+        sample=net.input_shape[1:],
+        optimizer=optimizer,
+        precision=precision,
+        recompute=recompute,
+        device=device or default_device(),
+    )
+    graph = build_graph(net.model, net.input_shape, protect=protect or ())
+    source = None
+    if row.needs_scores and scores is None:
+        size, together = _scoring_size(net, graph, samples, size)
+        source = open_source(net, row, data, loss, samples, together, size, seed)
+        say(quiet, f"Scoring {network} with {source.about}{_edge(net, data, size)}.")
+    scoring = _score(net, graph, row, source, weights, seed, quiet) if source else None
+    found = Scores.load(scores) if scores else scoring.scores if scoring else None
+    if lam is None:
+        lam = DEFAULT_LAMBDA if net.spec is None else net.spec.reweighting
+    chooser = Chooser(
+        net.model,
+        graph,
+        row,
+        found,
+        lam=lam,
+        resource=resource,
+        coupling=coupling,
+        floor=floor,
+        multiple=multiple,
+        seed=seed,
+    )
+    notes = [scoring.note] if scoring and scoring.note else []
+    loss_at: LossAt = _by_output
+    if source is not None and scoring is not None and scoring.x is not None:
+        loss_at = loss_like(source.loss, scoring.x, scoring.y, notes.append)
+    try:
+        fitted = fit_choice(chooser, step, budgets, loss_at=loss_at)
+    except DoesNotFit as error:
+        if as_json:
+            show_json(_infeasible(error, network))
+        raise
+    fitted = replace(fitted, notes=tuple(notes))
+    result = make_fit(chooser, fitted, protect or (), network=network)
+    about = None if source is None else f"{source.about}{_edge(net, data, size)}"
+    if out is not None:
+        report = result.save(out, command=shlex.join(["ranp", *sys.argv[1:]]), data=about)
+    if as_json:
+        show_json(
+            {
+                "network": network,
+                **plan_to_dict(result.plan),
+                **fitted.to_dict(),
+                "scored_with": about,
+            }
+        )
+    else:
+        show(result)
+    if out is not None:
+        say(
+            quiet,
+            f"Plan and fresh weights in {out}. Look at {report}. Next, in Python: "
+            f"ranp.Plan.load('{out}/plan.json').apply(model)",
+        )
+    else:
+        say(quiet, "Next: the same with --out DIR keeps plan and weights.")
+
+
+def _network(name: str, input_text: str | None) -> Network:
+    """The network, traced with one sample of the shape that it is trained with."""
+    sample = parse_shape(input_text)
+    if sample is None:
+        return load_network(name, None)
+    return load_network(name, ",".join(map(str, (1, *sample))))
+
+
+# Scoring.
+
+
+@dataclass(frozen=True)
+class _Scoring:
+    """Scores, what they were made with, and what there is to say about it."""
+
+    scores: Scores
+    x: Tensor | None
+    y: Any
+    note: str | None
+
+
+def _scoring_size(
+    net: Network, graph: ChannelGraph, samples: int, size: int | None
+) -> tuple[int | None, int]:
+    """The edge of the volumes to score with, and how many go together.
+
+    The largest of the training size, its half, its quarter and so on with which scoring is quick
+    and fits this machine. Two samples go together where a single one leaves batch norm a single
+    voxel.
+    """
+    from ranp.fitting.machine import fits
+    from ranp.resources import count, predict_training_memory
+
+    if net.spec is None or size is not None:
+        return size, 1
+    device = next(net.model.parameters()).device
+    _, channels, frames, *space = net.input_shape
+    edge = space[-1]
+    is_clip = net.spec.dataset == "ucf101"
+    gflops = 3 * samples * count(net.model, graph).gflops
+    best = (edge, 1)
+    while edge >= 8:
+        for together in (1, 2):
+            depth = frames if is_clip else edge
+            try:
+                memory = predict_training_memory(
+                    net.model, (together, channels, depth, edge, edge), optimizer="momentum"
+                )
+            except (RuntimeError, ValueError):
+                continue  # too small for this network
+            best = (edge, together)
+            scale = (edge / space[-1]) ** (2 if is_clip else 3)
+            if gflops * scale <= _SCORING_GFLOPS and fits(memory.peak, device):
+                return best
+            break
+        edge //= 2
+    return best
+
+
+def _edge(net: Network, data: str | None, size: int | None) -> str:
+    """What there is to say about the size, where it is not that of training."""
+    if net.spec is None or size is None or size == net.input_shape[-1]:
+        return ""
+    return f" at an edge of {size}"
+
+
+def _score(
+    net: Network,
+    graph: ChannelGraph,
+    method: Method,
+    source: Source,
+    weights: Literal["fresh", "orthogonal", "given"],
+    seed: int,
+    quiet: bool,
+) -> _Scoring:
+    """Scores within the memory that there is."""
+    from contextlib import nullcontext
+
+    from ranp.fitting.scoring import Economy
+    from ranp.pruning.batches import split_pair
+
+    x, y, economy = None, None, None
+    if source.loader is not None:
+        x, y = split_pair(next(iter(source.loader), ()))
+        economy = Economy(net.model, x)
+        count = None if economy.single else source.batches
+        source = replace(source, loader=economy.batches(source.loader), batches=count)
+    with economy.running(net.model) if economy else nullcontext():
+        scores, interruption = run_scoring(
+            net, graph, source, [method.name], weights=weights, seed=seed, quiet=quiet
+        )
+    if interruption.number:
+        raise typer.Exit(interruption.exit_code)
+    return _Scoring(scores, x, y, economy.about if economy else None)
+
+
+def _by_output(step: TrainingStep) -> Loss:
+    """Cross-entropy with a label for every voxel of the output."""
+
+    def loss(output: Tensor) -> Tensor:
+        return cross_entropy(output, output.new_zeros(output[:, 0].shape).long())
+
+    return loss
+
+
+def _infeasible(error: DoesNotFit, network: str) -> dict[str, Any]:
+    """What is printed as JSON when nothing keeps the budgets."""
+    return {
+        "network": network,
+        "feasible": False,
+        "nearest": {
+            "sparsity": error.nearest.sparsity,
+            "figures": dict(error.nearest.figures),
+            "binding": error.nearest.binding,
+        },
+        "alternatives": [each.to_dict() for each in error.alternatives],
+    }

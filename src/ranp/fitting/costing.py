@@ -1,0 +1,77 @@
+"""What choices of channels cost in each way to train; found out once, and nothing allocated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ranp.fitting.budgets import Budget, ResourceName
+from ranp.fitting.training_step import TrainingStep
+from ranp.graph import Alive, ChannelGraph, build_graph, slim_shadow
+from ranp.pruning import Chooser
+from ranp.resources import count, predict_training_memory
+from ranp.resources.training_memory import Loss, TrainingMemory
+
+Figures = Mapping[ResourceName, float]
+LossAt = Callable[[TrainingStep], Loss | None]
+
+
+def no_loss(step: TrainingStep) -> Loss | None:
+    """The mean of the outputs is what is differentiated."""
+    return None
+
+
+@dataclass(frozen=True)
+class Costing:
+    """Counts and predicts what choices of channels cost.
+
+    Attributes:
+        chooser: Whose choices they are; its graph is traced at the size that is trained at.
+        loss_at: The loss in a way to train; it takes memory too.
+    """
+
+    chooser: Chooser
+    loss_at: LossAt = no_loss
+    _memories: dict[tuple[TrainingStep, bytes], TrainingMemory] = field(default_factory=dict)
+    _graphs: dict[tuple[int, ...], ChannelGraph] = field(default_factory=dict)
+
+    def figures(
+        self, alive: Alive, step: TrainingStep, resources: Sequence[ResourceName]
+    ) -> dict[ResourceName, float]:
+        """What living channels cost of some resources; latency is not predicted but measured."""
+        result: dict[ResourceName, float] = {}
+        if {"flops", "params"} & set(resources):
+            costs = count(self.chooser.model, self._graph(step.sample), alive)
+            result = {"flops": costs.gflops * 1e9, "params": float(costs.parameters)}
+        if "memory" in resources:
+            result["memory"] = float(self.memory(alive, step).peak)
+        return {name: result[name] for name in resources if name in result}
+
+    def memory(self, alive: Alive, step: TrainingStep) -> TrainingMemory:
+        """The predicted memory of a training step."""
+        key = (step, alive.tobytes())
+        if key not in self._memories:
+            self._memories[key] = predict_training_memory(
+                slim_shadow(self.chooser.model, self.chooser.graph, alive),
+                step.shape,
+                optimizer=step.optimizer,
+                loss=self.loss_at(step),
+                precision=step.precision,
+                recompute=step.recompute,
+                device=step.device,
+            )
+        return self._memories[key]
+
+    def _graph(self, sample: tuple[int, ...]) -> ChannelGraph:
+        """The graph at another size: the same classes, other numbers of voxels."""
+        graph = self.chooser.graph
+        if graph.inputs.shapes == ((1, *sample),):
+            return graph
+        if sample not in self._graphs:
+            self._graphs[sample] = build_graph(self.chooser.model, (1, *sample))
+        return self._graphs[sample]
+
+
+def excess(figures: Figures, budgets: Sequence[Budget]) -> dict[ResourceName, float]:
+    """What each budgeted resource takes, as a share of its budget."""
+    return {b.resource: figures[b.resource] / b.limit for b in budgets if b.resource in figures}

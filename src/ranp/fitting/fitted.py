@@ -1,0 +1,130 @@
+"""What was decided, as a value, as a table and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from ranp.fitting.budgets import Budget, ResourceName, describe
+from ranp.fitting.search import Alternative
+from ranp.fitting.training_step import TrainingStep
+from ranp.report.terminal import table
+from ranp.resources.training_memory import TrainingMemory
+
+_SHOWN_ALTERNATIVES = 8
+_SHOWN_HOLDERS = 5
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What keeps the budgets with the least pruning.
+
+    Attributes:
+        step: How the network is trained.
+        budgets: What it may cost.
+        sparsity: The share of neurons that is removed; 0 if the full network keeps all budgets.
+        figures: By network ("full", "slim"), what each resource takes: bytes, operations,
+            parameters, and seconds if they are budgeted.
+        binding: The budget that forbids to prune less; None if nothing is pruned.
+        alternatives: Other ways to train within the budgets that prune less, best first.
+        memory: By network, the predicted memory of a training step.
+        notes: What else there is to know, for people.
+    """
+
+    step: TrainingStep
+    budgets: tuple[Budget, ...]
+    sparsity: float
+    figures: Mapping[str, Mapping[ResourceName, float]]
+    binding: ResourceName | None
+    alternatives: tuple[Alternative, ...]
+    memory: Mapping[str, TrainingMemory]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """The answer in a line, for people."""
+        if self.binding is None:
+            return "The full network keeps every budget: nothing is pruned."
+        limit = next(b for b in self.budgets if b.resource == self.binding)
+        return f"Sparsity {self.sparsity:.4f} keeps every budget; {self.binding} ({limit}) binds."
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for JSON."""
+        limits = {budget.resource: budget.limit for budget in self.budgets}
+        slim = self.memory["slim"]
+        return {
+            "feasible": True,
+            "sparsity": self.sparsity,
+            "budgets": limits,
+            "budget_bytes": int(limits["memory"]) if "memory" in limits else None,
+            "predicted_peak_bytes": slim.peak,
+            "binding": self.binding,
+            "step": self.step.to_dict(),
+            "figures": {name: dict(values) for name, values in self.figures.items()},
+            "memory": {name: memory.totals() for name, memory in self.memory.items()},
+            "peak": {
+                "phase": slim.timeline.peak_phase,
+                "holders": [[h.module, h.bytes] for h in slim.holders[:_SHOWN_HOLDERS]],
+            },
+            "alternatives": [each.to_dict() for each in self.alternatives],
+            "notes": list(self.notes),
+        }
+
+
+def fit_summary(fitted: Fitted, below: RenderableType) -> RenderableType:
+    """For the terminal: neurons, costs, budgets, what holds the peak, alternatives, the answer."""
+    parts: list[RenderableType] = [below, "", _budget_table(fitted), "", _peak_table(fitted)]
+    if fitted.alternatives:
+        parts += ["", alternatives_table(fitted.alternatives)]
+    return Group(*parts, "", fitted.verdict, *fitted.notes)
+
+
+def _budget_table(fitted: Fitted) -> Table:
+    result = table(f"Budgets, {fitted.step}")
+    result.add_column("")
+    for heading in ("full", "slim", "budget", ""):
+        result.add_column(heading, justify="right")
+    limits = {budget.resource: budget.limit for budget in fitted.budgets}
+    for name, value in fitted.figures["slim"].items():
+        limit = limits.get(name)
+        result.add_row(
+            name,
+            describe(name, fitted.figures["full"][name]),
+            describe(name, value),
+            "" if limit is None else describe(name, limit),
+            "" if limit is None else f"{100 * value / limit:.1f} %",
+        )
+    return result
+
+
+def _peak_table(fitted: Fitted) -> Table:
+    memory = fitted.memory["slim"]
+    phase = {"step": "the optimizer's step"}.get(
+        memory.timeline.peak_phase, f"the {memory.timeline.peak_phase} pass"
+    )
+    result = table(f"What holds the peak of the slim network, in {phase}")
+    result.add_column("layer", overflow="fold")
+    result.add_column("MiB", justify="right")
+    for holder in memory.holders[:_SHOWN_HOLDERS]:
+        result.add_row(holder.module or "(between layers, loss)", f"{holder.bytes / 2**20:,.1f}")
+    return result
+
+
+def alternatives_table(alternatives: tuple[Alternative, ...]) -> Table:
+    """Other ways to train within the budgets, the least pruned first."""
+    result = table("Pruning less instead", caption="Sparsities to 0.01.")
+    result.add_column("change", overflow="fold")
+    result.add_column("sparsity", justify="right")
+    result.add_column("memory", justify="right")
+    for each in alternatives[:_SHOWN_ALTERNATIVES]:
+        memory = each.figures.get("memory")
+        result.add_row(
+            ", ".join(each.changes),
+            f"{each.sparsity:.2f}",
+            "" if memory is None else describe("memory", memory),
+        )
+    return result

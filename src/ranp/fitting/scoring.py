@@ -1,0 +1,77 @@
+"""Scores the full network without running out of memory: what does not fit is not begun.
+
+The network that is to be slimmed does not fit, or one would not slim it; but scoring is one pass
+over small data. Scores depend little on the size of the volumes (the paper prunes BraTS at 96^3 and
+trains at 128^3), so the loader may yield smaller ones than those that are trained with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ranp.fitting.machine import fits, require
+from ranp.graph import unwrap
+from ranp.pruning.batches import batch_size, cut
+from ranp.recompute import checkpointed
+from ranp.resources import predict_training_memory
+
+
+class Economy:
+    """How to score with the memory that there is: whole batches, single samples, recomputing.
+
+    Attributes:
+        single: Whether batches are taken apart into samples.
+        recompute: Whether activations are computed again instead of kept.
+        about: What was decided, for people; None if everything is as given.
+    """
+
+    def __init__(self, model: nn.Module, x: Tensor) -> None:
+        """Predicts what scoring takes.
+
+        Args:
+            model: The full network.
+            x: The input of the first batch.
+
+        Raises:
+            InfeasibleError: Not even a single sample with recomputing fits.
+        """
+        model = unwrap(model)
+        device = next((p.device for p in model.parameters()), torch.device("cpu"))
+        sample = (1, *x.shape[1:])
+
+        def needs(shape: tuple[int, ...], recompute: bool) -> int:
+            # Scoring takes gradients, and sums of the size of the weights: as SGD with momentum.
+            return predict_training_memory(
+                model, shape, optimizer="momentum", recompute=recompute, device=device_kind
+            ).peak
+
+        device_kind: Any = "cuda" if device.type == "cuda" else "cpu"
+        self.single = self.recompute = False
+        if not fits(needs(tuple(x.shape), False), device):
+            self.single = x.shape[0] > 1
+            if not self.single or not fits(needs(sample, False), device):
+                self.recompute = True
+                require(
+                    needs(sample, True),
+                    device,
+                    "scoring a single sample with activation checkpointing",
+                    "score with smaller crops than those you train with",
+                )
+        ways = ["single samples"] * self.single + ["activation checkpointing"] * self.recompute
+        self.about = f"scored with {' and '.join(ways)}, to fit this machine" if ways else None
+
+    def batches(self, loader: Iterable[Any] | None) -> Iterator[Any]:
+        """The loader's batches, taken apart if need be."""
+        for batch in loader or ():
+            pieces = batch_size(batch) if self.single else 1
+            for part, _ in cut(batch, pieces):
+                yield part
+
+    def running(self, model: nn.Module) -> Any:
+        """The context to score in."""
+        return checkpointed(unwrap(model)) if self.recompute else nullcontext()

@@ -1,0 +1,216 @@
+"""The least pruning that keeps every budget, and what one could do instead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ranp.errors import InfeasibleError, TraceError
+from ranp.fitting.budgets import Budget, ResourceName, describe
+from ranp.fitting.costing import Costing, Figures, excess
+from ranp.fitting.training_step import TrainingStep, changes, is_part_of, variants
+from ranp.graph import Alive
+from ranp.pruning.choose import DELTA
+
+_STRIDES = 16
+_COARSE_STRIDES = 8
+_COARSE = 0.01
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A choice of channels and what it costs.
+
+    Attributes:
+        sparsity: What was pruned.
+        alive: The channels that live.
+        figures: What it costs of every budgeted resource.
+        shares: The same as shares of the budgets.
+    """
+
+    sparsity: float
+    alive: Alive
+    figures: Figures
+    shares: Figures
+
+    @property
+    def keeps(self) -> bool:
+        """Whether no budget is exceeded."""
+        return self.worst <= 1
+
+    @property
+    def worst(self) -> float:
+        """The largest share of a budget."""
+        return max(self.shares.values(), default=0.0)
+
+    @property
+    def binding(self) -> ResourceName:
+        """The resource that takes the largest share of its budget."""
+        return max(self.shares, key=self.shares.__getitem__)
+
+
+@dataclass(frozen=True)
+class Found:
+    """The least pruned choice that keeps the budgets, or the nearest to doing so.
+
+    Attributes:
+        best: The choice.
+        binding: The budget that forbids to prune less; None if nothing is pruned.
+    """
+
+    best: Candidate
+    binding: ResourceName | None
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Another way to train, and how much pruning it asks for.
+
+    Attributes:
+        step: How it is trained.
+        changes: What is different, for people.
+        sparsity: The smallest, to 0.01, that keeps the budgets then.
+        figures: What the slim network costs then.
+    """
+
+    step: TrainingStep
+    changes: tuple[str, ...]
+    sparsity: float
+    figures: Figures
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for JSON."""
+        result = {**self.step.to_dict(), "changes": list(self.changes), "sparsity": self.sparsity}
+        if "memory" in self.figures:
+            result["predicted_peak_bytes"] = int(self.figures["memory"])
+        return result
+
+
+class DoesNotFit(InfeasibleError):
+    """Not even the most that can be pruned keeps the budgets.
+
+    Attributes:
+        nearest: What comes nearest to keeping them.
+        alternatives: Other ways to train that do.
+    """
+
+    def __init__(
+        self, message: str, nearest: Candidate, alternatives: Sequence[Alternative] = ()
+    ) -> None:
+        super().__init__(message)
+        self.nearest = nearest
+        self.alternatives = tuple(alternatives)
+
+
+def least_pruned(
+    costing: Costing,
+    step: TrainingStep,
+    budgets: Sequence[Budget],
+    *,
+    below: float | None = None,
+    strides: int = _STRIDES,
+    tolerance: float = DELTA,
+) -> Found:
+    """Finds the smallest sparsity whose slim network keeps every budget.
+
+    Memory does not always fall when more is pruned: on a CPU, thin convolutions can run on kernels
+    that take more of it. So sparsities are tried from the smallest on, in strides; between the
+    last one that exceeds a budget and the first one that keeps all, they are halved.
+
+    Args:
+        costing: Knows what choices cost.
+        step: How the network is trained.
+        budgets: On what can be counted or predicted.
+        below: The largest sparsity to try; the largest feasible one if not given.
+        strides: Into how many strides the range is divided.
+        tolerance: How closely the sparsity is found.
+    """
+
+    def at(sparsity: float) -> Candidate:
+        alive = costing.chooser.choose(sparsity)
+        figures = costing.figures(alive, step, [b.resource for b in budgets])
+        return Candidate(sparsity, alive, figures, excess(figures, budgets))
+
+    found = nearest = at(0.0)
+    if found.keeps:
+        return Found(found, None)
+    most = costing.chooser.max_sparsity() if below is None else below
+    exceeding = found
+    for stride in range(1, strides + 1):
+        found = at(most * stride / strides)
+        if found.keeps:
+            break
+        exceeding, nearest = found, min(nearest, found, key=lambda each: each.worst)
+    else:
+        return Found(nearest, nearest.binding)
+    while found.sparsity - exceeding.sparsity > tolerance:
+        middle = at(0.5 * (exceeding.sparsity + found.sparsity))
+        if middle.keeps:
+            found = middle
+        else:
+            exceeding = middle
+    return Found(found, exceeding.binding)
+
+
+def find_alternatives(
+    costing: Costing, step: TrainingStep, budgets: Sequence[Budget], sparsity: float | None
+) -> tuple[Alternative, ...]:
+    """Other ways to train within the budgets, the least pruned first.
+
+    Those are left out that prune no less than what they go further than: one that changes less, or
+    the way that was asked for.
+
+    Args:
+        costing: Knows what choices cost.
+        step: The way that was asked for.
+        budgets: On what can be counted or predicted.
+        sparsity: What the way that was asked for takes; None if it cannot be reached at all.
+    """
+    if not budgets:
+        return ()
+    most = costing.chooser.max_sparsity()
+    asked = most if sparsity is None else sparsity
+    only_crops = all(budget.resource != "memory" for budget in budgets)
+    found: list[Alternative] = []
+    for other in variants(step, only_crops=only_crops):
+        less = [each.sparsity for each in found if is_part_of(step, each.step, other)]
+        below = min([asked, *less]) - _COARSE
+        if below < 0 and not (sparsity is None and asked == 0):
+            continue
+        try:
+            best = least_pruned(
+                costing,
+                other,
+                budgets,
+                below=max(below, 0.0),
+                strides=_COARSE_STRIDES,
+                tolerance=_COARSE,
+            ).best
+        except (RuntimeError, ValueError, TraceError):
+            continue  # the network does not take volumes of this size
+        if best.keeps:
+            found.append(Alternative(other, changes(step, other), best.sparsity, best.figures))
+    return tuple(sorted(found, key=lambda each: (each.sparsity, len(each.changes))))
+
+
+def does_not_fit(
+    costing: Costing, step: TrainingStep, budgets: Sequence[Budget], nearest: Candidate
+) -> DoesNotFit:
+    """Says how near one comes, and what would do."""
+    worst = nearest.binding
+    limit = next(b for b in budgets if b.resource == worst)
+    others = find_alternatives(costing, step, budgets, None)
+    advice = "nothing that was tried does"
+    if others:
+        listed = "; ".join(
+            f"{' and '.join(each.changes)} (sparsity {each.sparsity:.2f})" for each in others[:3]
+        )
+        advice = f"these would: {listed}"
+    return DoesNotFit(
+        f"no network of {costing.chooser.method.name} keeps a {worst} budget of {limit} with "
+        f"{step}: the nearest takes {describe(worst, nearest.figures[worst])} at sparsity "
+        f"{nearest.sparsity:.4f}; {advice}",
+        nearest,
+        others,
+    )

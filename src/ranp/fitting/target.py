@@ -1,0 +1,68 @@
+"""The user's loss on fake tensors: what it keeps for the backward pass takes memory too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+)
+from torch.utils import _pytree as pytree
+
+from ranp.fitting.costing import LossAt, no_loss
+from ranp.fitting.training_step import TrainingStep
+from ranp.graph import TensorShape
+from ranp.pruning import LossFunction
+from ranp.resources.training_memory import Loss, mean_of
+
+
+def loss_like(
+    loss: LossFunction | None, x: Tensor | None, target: Any, tell: Callable[[str], None]
+) -> LossAt:
+    """A loss on targets like those of a batch, at the size of any way to train.
+
+    Args:
+        loss: From output and target to a scalar; None for the mean of the outputs.
+        x: The input of a batch.
+        target: Its target. Dimensions that are as large as those of the input at the same place
+            grow with it: the first with the batch, the last with space.
+        tell: Is told, once, if the loss depends on values: fake tensors have none.
+    """
+    if loss is None or x is None:
+        return no_loss
+    samples, space = x.shape[0], tuple(x.shape[2:])
+    told: list[str] = []
+    shapes = pytree.tree_map(
+        lambda leaf: TensorShape.of(leaf) if isinstance(leaf, Tensor) else leaf, target
+    )
+
+    def resized(shape: tuple[int, ...], step: TrainingStep) -> tuple[int, ...]:
+        sizes = list(shape)
+        if space and sizes[-len(space) :] == list(space):
+            sizes[-len(space) :] = step.sample[1:]
+        if sizes and shape[0] == samples:
+            sizes[0] = step.batch
+        return tuple(sizes)
+
+    def at(step: TrainingStep) -> Loss:
+        def make(leaf: Any) -> Any:
+            if isinstance(leaf, TensorShape):
+                return torch.empty(resized(leaf.shape, step), dtype=leaf.dtype)
+            return leaf
+
+        def value(output: Any) -> Tensor:
+            try:
+                return loss(output, pytree.tree_map(make, shapes))
+            except (DataDependentOutputException, DynamicOutputShapeException):
+                if not told:
+                    told.append("the memory of the loss is not in it: it depends on values")
+                    tell(told[0])
+                return mean_of(output)
+
+        return value
+
+    return at

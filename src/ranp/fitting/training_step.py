@@ -1,0 +1,159 @@
+"""How a network is going to be trained, as far as its cost depends on it, and other ways to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from typing import Any
+
+from ranp.errors import UsageError
+from ranp.resources.autocast import DTYPES, Precision
+from ranp.resources.training_memory import STATES, Device, Optimizer
+
+_MOST_HALVINGS = 2
+_CROP = 0.75
+_CROP_MULTIPLE = 16
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """How a network is going to be trained.
+
+    Attributes:
+        batch: Samples per step.
+        sample: Shape of one sample: channels, then space.
+        optimizer: Whose state is counted.
+        precision: "32", or mixed precision "bf16" or "16".
+        recompute: Whether activations are checkpointed.
+        device: "cpu" or "cuda".
+    """
+
+    batch: int
+    sample: tuple[int, ...]
+    optimizer: Optimizer = "adam"
+    precision: Precision = "32"
+    recompute: bool = False
+    device: Device = "cpu"
+
+    def __post_init__(self) -> None:
+        """Refuses what makes no sense."""
+        if self.batch < 1:
+            raise UsageError(f"a batch of {self.batch} samples cannot be trained with")
+        if len(self.sample) < 1 or min(self.sample) < 1:
+            raise UsageError(
+                f"{self.sample} is no shape of a sample: give channels, then space, such as "
+                "4,128,128,128"
+            )
+        for what, value, known in (
+            ("optimizer", self.optimizer, STATES),
+            ("precision", self.precision, DTYPES),
+            ("device", self.device, ("cpu", "cuda")),
+        ):
+            if value not in known:
+                raise UsageError(f"unknown {what} '{value}': use {', '.join(known)}")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a batch."""
+        return (self.batch, *self.sample)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for JSON."""
+        return {
+            "batch": self.batch,
+            "input": list(self.sample),
+            "optimizer": self.optimizer,
+            "precision": self.precision,
+            "recompute": self.recompute,
+            "device": self.device,
+        }
+
+    def __str__(self) -> str:
+        parts = [f"batch {self.batch}", "x".join(map(str, self.sample)), self.optimizer]
+        parts += [] if self.precision == "32" else [f"{self.precision} mixed precision"]
+        parts += ["activation checkpointing"] if self.recompute else []
+        return ", ".join([*parts, self.device])
+
+
+def changes(step: TrainingStep, other: TrainingStep) -> tuple[str, ...]:
+    """What one would change to train in another way, for people."""
+    found = []
+    if other.batch != step.batch:
+        found.append(f"batch {other.batch}")
+    if other.recompute != step.recompute:
+        found.append("checkpointing")
+    if other.precision != step.precision:
+        found.append(other.precision)
+    if other.sample != step.sample:
+        found.append("crop " + "x".join(map(str, other.sample[1:])))
+    return tuple(found)
+
+
+def variants(step: TrainingStep, *, only_crops: bool = False) -> list[TrainingStep]:
+    """Other ways to train, those first that interfere least.
+
+    Smaller batches, activation checkpointing, mixed precision, a smaller crop, and all of their
+    combinations.
+
+    Args:
+        step: As it was asked for.
+        only_crops: Leaves out what changes nothing but memory.
+    """
+    samples = dict.fromkeys((step.sample, _smaller(step.sample)))
+    if only_crops:
+        return [replace(step, sample=sample) for sample in samples if sample != step.sample]
+    found = [
+        replace(step, batch=batch, recompute=recompute, precision=precision, sample=sample)
+        for batch, recompute, precision, sample in product(
+            _halvings(step.batch),
+            dict.fromkeys((step.recompute, True)),
+            dict.fromkeys((step.precision, "bf16" if step.precision == "32" else step.precision)),
+            samples,
+        )
+    ]
+    found.remove(step)
+    return sorted(found, key=partial(_intrusion, step))
+
+
+def _intrusion(step: TrainingStep, other: TrainingStep) -> tuple[int, bool, int, bool]:
+    """How much a way to train interferes: checkpointing changes nothing but time, a crop most."""
+    return (
+        len(changes(step, other)),
+        other.sample != step.sample,
+        -other.batch,
+        other.precision != step.precision,
+    )
+
+
+def is_part_of(step: TrainingStep, less: TrainingStep, more: TrainingStep) -> bool:
+    """Whether one way to train goes less far than another in every respect, and is not the same."""
+    return less != more and all(
+        (
+            less.batch >= more.batch,
+            less.recompute <= more.recompute,
+            less.precision in (step.precision, more.precision),
+            math.prod(less.sample) >= math.prod(more.sample),
+        )
+    )
+
+
+def _halvings(batch: int) -> Iterator[int]:
+    for _ in range(_MOST_HALVINGS + 1):
+        yield batch
+        if batch == 1:
+            return
+        batch //= 2
+
+
+def _smaller(sample: tuple[int, ...]) -> tuple[int, ...]:
+    """Three quarters of each edge, still divisible by the powers of two that it was, up to 16."""
+    channels, *space = sample
+
+    def cut(edge: int) -> int:
+        multiple = min(edge & -edge, _CROP_MULTIPLE)
+        return max(int(edge * _CROP) // multiple * multiple, multiple)
+
+    return (channels, *(cut(edge) for edge in space))
