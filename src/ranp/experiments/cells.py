@@ -21,10 +21,11 @@ from ranp.data.registry import synthesise
 from ranp.errors import InfeasibleError, UsageError
 from ranp.experiments.store import Cell, Store
 from ranp.files import canonical_json, sha256, write_text
-from ranp.graph import Alive, ChannelGraph, build_graph
+from ranp.graph import ChannelGraph, build_graph
 from ranp.pruning import Chooser, Method, Scores, find_method, score
 from ranp.pruning.batches import no_forward
-from ranp.pruning.budget import match, matched
+from ranp.pruning.budget import matched
+from ranp.pruning.choose import DELTA
 from ranp.resources import Costs, count, predict_training_memory
 from ranp.resources.training_memory import Optimizer
 from ranp.slimming import Plan
@@ -340,7 +341,9 @@ def _planned(chooser: Chooser, wanted: TrainingCell) -> Plan:
     """
     if wanted.budget is None:
         return make_plan(chooser, wanted.config.pruning.sparsity)
-    sparsity, alive = _nearest(chooser, wanted.budget)
+    cost = COSTS[wanted.budget.resource]
+    # Methods are compared, so each keeps to its own ranking, also where a budget is missed by it.
+    sparsity, alive = matched(chooser, cost, wanted.budget.amount, window=DELTA)
     before = make_plan(chooser, sparsity)
     return Plan.make(
         chooser.graph,
@@ -349,22 +352,6 @@ def _planned(chooser: Chooser, wanted: TrainingCell) -> Plan:
         settings={**before.settings, "budget": asdict(wanted.budget)},
         costs={**before.costs, "slim": count(chooser.model, chooser.graph, alive).totals()},
     )
-
-
-def _nearest(chooser: Chooser, budget: Budget) -> tuple[float, Alive]:
-    """A whole step of the method, above the budget or below, or one filled neuron by neuron.
-
-    One neuron of a small network can be a tenth of a budget, and layers that step together more:
-    none of the two is always the nearer one.
-    """
-    cost = COSTS[budget.resource]
-    sparsity = match(chooser, cost, budget.amount)
-    choices = [(sparsity, chooser.choose(sparsity)), matched(chooser, cost, budget.amount)]
-
-    def distance(choice: tuple[float, Alive]) -> float:
-        return abs(cost(count(chooser.model, chooser.graph, choice[1])) - budget.amount)
-
-    return min(choices, key=distance)
 
 
 def _described(

@@ -57,7 +57,13 @@ def match(chooser: Chooser, cost: Callable[[Costs], float], budget: float) -> fl
     return min((sparsity, wider), key=lambda each: abs(at(each) - budget))
 
 
-def matched(chooser: Chooser, cost: Callable[[Costs], float], budget: float) -> tuple[float, Alive]:
+def matched(
+    chooser: Chooser,
+    cost: Callable[[Costs], float],
+    budget: float,
+    *,
+    window: float = _NEXT_IN_LINE,
+) -> tuple[float, Alive]:
     """A sparsity and the living channels nearest to a budget, also where widths step together.
 
     With the same share of every layer, many layers gain a neuron at the same sparsity: between
@@ -70,6 +76,8 @@ def matched(chooser: Chooser, cost: Callable[[Costs], float], budget: float) -> 
         chooser: Chooses the channels that live at a sparsity.
         cost: What is budgeted.
         budget: How much of it the slim network should cost.
+        window: How far down the line neurons may come from, in sparsity. `DELTA` keeps to the
+            method's own ranking: neurons of the step come back, and none before its turn.
 
     Raises:
         InfeasibleError: The smallest feasible network still costs more.
@@ -82,8 +90,8 @@ def matched(chooser: Chooser, cost: Callable[[Costs], float], budget: float) -> 
     if sparsity is None:
         raise _too_dear(chooser, cost, budget)
     alive = chooser.choose(sparsity)
-    for window in (DELTA, _NEXT_IN_LINE):
-        waiting = np.flatnonzero(chooser.choose(max(sparsity - window, 0.0)) & ~alive).tolist()
+    for reach in (DELTA, window):
+        waiting = np.flatnonzero(chooser.choose(max(sparsity - reach, 0.0)) & ~alive).tolist()
         for neuron in sorted(waiting, key=lambda each: -costs(_with(alive, each))):
             if costs(more := _with(alive, neuron)) <= budget:
                 alive = more
