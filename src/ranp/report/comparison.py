@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,6 +65,7 @@ class Comparison:
         networks: The networks.
         command: The command that makes it again.
         answers: Headings, and sentences on what the figures show.
+        bounds: Between what accuracy can lie; whiskers end there, numbers do not.
     """
 
     title: str
@@ -72,6 +74,7 @@ class Comparison:
     networks: Sequence[Compared]
     command: str | None = None
     answers: Sequence[tuple[str, Sequence[str]]] = ()
+    bounds: tuple[float, float] = (-math.inf, math.inf)
 
 
 def render_comparison(comparison: Comparison) -> str:
@@ -80,6 +83,7 @@ def render_comparison(comparison: Comparison) -> str:
     if not networks:
         raise UsageError("there is nothing to compare: name at least one network")
     keys = [key for key in COSTS if any(key in each.costs for each in networks)]
+    least, most = comparison.bounds
     series = list(dict.fromkeys(each.series or each.name for each in networks))
     groups = list(dict.fromkeys(each.group for each in networks if each.group))
     plots = []
@@ -89,7 +93,7 @@ def render_comparison(comparison: Comparison) -> str:
                 each.name,
                 each.costs[key],
                 each.accuracy,
-                *_interval(each),
+                *(min(max(end, least), most) for end in _interval(each)),
                 series.index(each.series or each.name),
                 groups.index(each.group) if each.group else 0,
             )

@@ -196,6 +196,7 @@ def page(result: Result, *, title: str, command: str | None = None) -> Compariso
         interval=f"95 % t-interval of the mean over {n} {'seed' if n == 1 else 'seeds'}",
         networks=list(networks.values()),
         command=command,
+        bounds=(0.0, 100.0),
         answers=[(heading(at), sentences(at)) for at in result["budgets"]],
     )
 
