@@ -83,7 +83,6 @@ def render_comparison(comparison: Comparison) -> str:
     if not networks:
         raise UsageError("there is nothing to compare: name at least one network")
     keys = [key for key in COSTS if any(key in each.costs for each in networks)]
-    least, most = comparison.bounds
     series = list(dict.fromkeys(each.series or each.name for each in networks))
     groups = list(dict.fromkeys(each.group for each in networks if each.group))
     plots = []
@@ -93,7 +92,7 @@ def render_comparison(comparison: Comparison) -> str:
                 each.name,
                 each.costs[key],
                 each.accuracy,
-                *(min(max(end, least), most) for end in _interval(each)),
+                *_whiskers(each, comparison.bounds),
                 series.index(each.series or each.name),
                 groups.index(each.group) if each.group else 0,
             )
@@ -125,6 +124,11 @@ def write_comparison(comparison: Comparison, out: str | Path) -> Path:
 def _interval(each: Compared) -> tuple[float, float]:
     low = each.accuracy if each.low is None else each.low
     return low, each.accuracy if each.high is None else each.high
+
+
+def _whiskers(each: Compared, bounds: tuple[float, float]) -> tuple[float, float]:
+    low, high = _interval(each)
+    return max(low, bounds[0]), min(high, bounds[1])
 
 
 def _digits(key: str, networks: Sequence[Compared]) -> int:
