@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ranp.pruning import METHODS, Scores
     from ranp.resources import Costs, count, predict_training_memory
     from ranp.slimming import Plan, load_weights, save_weights
+    from ranp.speed import optimize
 
 # What is exported is imported when first asked for: importing torch takes seconds, and
 # `ranp --help` should not.
@@ -38,6 +39,7 @@ _HOMES = {
     "ranp.pruning": ("METHODS", "Scores"),
     "ranp.resources": ("Costs", "count", "predict_training_memory"),
     "ranp.slimming": ("Plan", "load_weights", "save_weights"),
+    "ranp.speed": ("optimize",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -58,6 +60,7 @@ __all__ = [
     "count",
     "fit",
     "load_weights",
+    "optimize",
     "plan",
     "predict_training_memory",
     "prune",

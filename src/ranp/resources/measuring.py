@@ -61,15 +61,18 @@ def time_in_turns(
     actions: Mapping[str, Callable[[], object]],
     repetitions: int,
     clock: Callable[[], float] = time.perf_counter,
+    *,
+    warm_up: bool = True,
 ) -> dict[str, Timing]:
     """Times several actions in turns, so that a busy machine treats all alike.
 
     Args:
-        actions: By name. Each is done once before anything is timed.
+        actions: By name.
         repetitions: How often each is timed.
         clock: Seconds since some time; `time.process_time` does not count what others do.
+        warm_up: Whether each is done once before anything is timed.
     """
-    for act in actions.values():
+    for act in actions.values() if warm_up else ():
         act()
     times: dict[str, list[float]] = {name: [] for name in actions}
     for _ in range(repetitions):

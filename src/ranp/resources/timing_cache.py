@@ -1,0 +1,54 @@
+"""Measured times that are kept: of the same work on the same machine with the same software."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ranp.errors import IntegrityError
+from ranp.files import canonical_json, read_sealed_json, sha256, write_sealed_json
+
+_SCHEMA = 1
+_KEY_DIGITS = 24
+
+
+def cache_directory() -> Path:
+    """`RANP_CACHE`, or `ranp` in the user's cache directory."""
+    if "RANP_CACHE" in os.environ:
+        return Path(os.environ["RANP_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ranp"
+
+
+class TimingCache:
+    """Times by what was timed, one sealed file each, so that processes can share them.
+
+    Args:
+        directory: Where they are; the user's cache if not given.
+    """
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self.directory = (cache_directory() if directory is None else directory) / "timings"
+
+    def get(
+        self, what: Mapping[str, Any], measure: Callable[[], dict[str, float]]
+    ) -> dict[str, float]:
+        """The times of some work, measured if they are not known.
+
+        Args:
+            what: All that the times depend on, as JSON values; the machine included.
+            measure: Measures them: seconds by name.
+        """
+        path = self.directory / f"{sha256(canonical_json(dict(what)))[:_KEY_DIGITS]}.json"
+        if path.exists():
+            try:
+                stored = read_sealed_json(path, "timing")
+                if stored["schema"] == _SCHEMA:
+                    return {name: float(s) for name, s in stored["seconds"].items()}
+            except IntegrityError:
+                path.unlink(missing_ok=True)  # damaged: it can be measured again
+        seconds = measure()
+        content = {"kind": "timing", "schema": _SCHEMA, "what": dict(what), "seconds": seconds}
+        write_sealed_json(path, content)
+        return seconds

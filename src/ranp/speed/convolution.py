@@ -1,0 +1,386 @@
+"""Several ways to compute one 3D convolution and its gradients, all with the same result.
+
+PyTorch decides by the shape of the input which library computes a convolution on a CPU, and
+sends thin volumes at batch 1 to a slow one. And no library is good at all shapes: oneDNN's
+weight gradient takes three times as long for 38 -> 8 channels as for 8 -> 38. A route names, for
+the forward pass and each gradient, the way that was measured to be the fastest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Layout = Literal["standard", "channels-last"]
+Sizes = tuple[int, int, int]
+
+# What ATen asks of the input before it calls oneDNN (use_mkldnn in Convolution.cpp).
+_FEWEST_ROWS = 20480
+_FEWEST_POINTWISE_SAMPLES = 16
+
+_aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """How a 3D convolution moves over its input."""
+
+    kernel: Sizes
+    stride: Sizes
+    padding: Sizes
+    dilation: Sizes
+    groups: int
+
+    @classmethod
+    def of(cls, module: nn.Conv3d) -> Geometry:
+        """The geometry of a module, whose padding is given in numbers."""
+        kernel, stride, padding, dilation = (
+            _three(value)
+            for value in (module.kernel_size, module.stride, module.padding, module.dilation)
+        )
+        return cls(kernel, stride, padding, dilation, module.groups)
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether it is a matrix product at every voxel."""
+        return (
+            self.kernel == self.stride == (1, 1, 1)
+            and self.padding == (0, 0, 0)
+            and self.groups == 1
+        )
+
+    @property
+    def swapped_padding(self) -> Sizes:
+        """The padding with which the gradient's volume, moved over the input's, meets it."""
+        reach = zip(self.kernel, self.dilation, self.padding, strict=True)
+        return _three([d * (k - 1) - p for k, d, p in reach])
+
+    @property
+    def is_swappable(self) -> bool:
+        """Whether input and gradient can change places in the weight gradient."""
+        return self.stride == (1, 1, 1) and self.groups == 1 and min(self.swapped_padding) >= 0
+
+    def reaches_onednn(self, samples: int, channels: int, depth: int, height: int) -> bool:
+        """Whether ATen sends an input of this size to oneDNN."""
+        pointwise = self.kernel[1:] == (1, 1)
+        moves = max(self.stride) > 1 or max(self.dilation) > 1
+        return (
+            moves
+            or samples >= _FEWEST_POINTWISE_SAMPLES
+            or not pointwise
+            or torch.get_num_threads() > 1
+        ) and (
+            self.groups > 1
+            or min(self.kernel[1:]) > 3
+            or samples > 1
+            or samples * channels * depth * height > _FEWEST_ROWS
+        )
+
+
+def _three(values: Any) -> Sizes:
+    a, b, c = values
+    return int(a), int(b), int(c)
+
+
+@dataclass(frozen=True)
+class Route:
+    """The ways that a convolution takes: names out of `FORWARD`, `DATA` and `WEIGHT`."""
+
+    forward: str = "library"
+    data: str = "library"
+    weight: str = "library"
+
+
+def as_layout(x: Tensor, layout: Layout) -> Tensor:
+    """A volume in a memory layout; a transposition per sample, which PyTorch does blockwise."""
+    last = torch.channels_last_3d
+    if layout == "channels-last":
+        if x.is_contiguous(memory_format=last):
+            return x
+        if not x.is_contiguous():
+            return x.contiguous(memory_format=last)
+        samples, channels, *space = x.shape
+        out = x.new_empty(samples, *space, channels)
+        for sample, rows in zip(x, out.flatten(1, 3), strict=True):
+            rows.copy_(sample.flatten(1).t())
+        return out.permute(0, 4, 1, 2, 3)
+    if x.is_contiguous():
+        return x
+    if not x.is_contiguous(memory_format=last):
+        return x.contiguous()
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    for sample, rows in zip(x, out.flatten(2), strict=True):
+        rows.copy_(sample.flatten(1))
+    return out
+
+
+def layout_of(x: Tensor) -> Layout:
+    """The layout a volume is in; what fits both is standard."""
+    last = x.is_contiguous(memory_format=torch.channels_last_3d)
+    return "channels-last" if last and not x.is_contiguous() else "standard"
+
+
+def owned(x: Tensor) -> Tensor:
+    """The same tensor, no longer known as a view: what follows may then change it in place."""
+    if not x._is_view():
+        return x
+    storage = x.untyped_storage()
+    return x.new_empty(0).set_(storage, x.storage_offset(), x.shape, x.stride())
+
+
+# ------------------------------------------------------------------------------- forward
+
+
+def _forward_library(x: Tensor, weight: Tensor, bias: Tensor | None, g: Geometry) -> Tensor:
+    return F.conv3d(x, weight, bias, g.stride, g.padding, g.dilation, g.groups)
+
+
+def _forward_onednn(x: Tensor, weight: Tensor, bias: Tensor | None, g: Geometry) -> Tensor:
+    """Calls oneDNN whatever the shape."""
+    out: Tensor = _aten.mkldnn_convolution(
+        x, weight, bias, g.padding, g.stride, g.dilation, g.groups
+    )
+    return out
+
+
+def _forward_matmul(x: Tensor, weight: Tensor, bias: Tensor | None, g: Geometry) -> Tensor:
+    """W x + b at every voxel, in the layout of the input."""
+    matrix = weight.flatten(1)
+    if layout_of(x) == "standard":
+        return _pointwise_standard(x, matrix, bias)
+    y = F.linear(_rows(x), matrix, bias)
+    return y.reshape(x.shape[0], *x.shape[2:], -1).permute(0, 4, 1, 2, 3)
+
+
+def _pointwise_standard(x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+    """W x + b in standard layout, whatever that of the input is."""
+    matrices = matrix.expand(x.shape[0], *matrix.shape)
+    columns = x.flatten(2)
+    if bias is None:
+        y = torch.bmm(matrices, columns)
+    else:
+        y = torch.baddbmm(bias[:, None], matrices, columns)
+    return y.reshape(x.shape[0], -1, *x.shape[2:])
+
+
+def _rows(x: Tensor) -> Tensor:
+    """Voxels x channels; of a volume whose channels are last in memory a view."""
+    return x.permute(0, 2, 3, 4, 1).reshape(-1, x.shape[1])
+
+
+# ------------------------------------------------------------- gradient with respect to the input
+
+
+def _data_library(grad: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Tensor:
+    return _library_gradient(grad, x, weight, g, 0)
+
+
+def _data_onednn(grad: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Tensor:
+    """The input's gradient is the convolution of the output's with the mirrored weight."""
+    mirrored = Geometry(g.kernel, g.stride, g.swapped_padding, g.dilation, 1)
+    return _forward_onednn(grad, weight.flip(2, 3, 4).transpose(0, 1), None, mirrored)
+
+
+def _data_matmul(grad: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Tensor:
+    """W^T times the gradient at every voxel."""
+    return _forward_matmul(grad, weight.transpose(0, 1), None, g)
+
+
+def _library_gradient(grad: Tensor, x: Tensor, weight: Tensor, g: Geometry, of: int) -> Tensor:
+    """The library's gradient of the input (0) or of the weight (1)."""
+    settings = (None, g.stride, g.padding, g.dilation, False, (0, 0, 0), g.groups)
+    mask = [of == 0, of == 1, False]
+    gradient: Tensor = _aten.convolution_backward(grad, x, weight, *settings, mask)[of]
+    return gradient
+
+
+# ------------------------------------------------------------ gradient with respect to the weight
+
+
+def _weight_library(grad: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Tensor:
+    return _library_gradient(grad, x, weight, g, 1)
+
+
+def _weight_onednn(grad: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Tensor:
+    """As several samples of less depth: ATen sends those to oneDNN."""
+    grad, x, g = _in_slabs(grad, x, g, _slabs(grad, x.shape[1], g))
+    return _weight_library(grad, x, weight, g)
+
+
+def _weight_swapped(grad: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Tensor:
+    """Input and gradient in each other's place.
+
+    sum_p grad[o, p] x[i, p + k] = sum_q x[i, q] grad[o, q - k]: the weight gradient, mirrored, of
+    a convolution from the output's channels to the input's.
+    """
+    grad, x, g = _in_slabs(grad, x, g, _slabs(grad, grad.shape[1], g))
+    mirrored = Geometry(g.kernel, g.stride, g.swapped_padding, g.dilation, 1)
+    swapped = _weight_library(x, grad, weight.transpose(0, 1), mirrored)
+    return swapped.flip(2, 3, 4).transpose(0, 1)
+
+
+def _weight_matmul(grad: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Tensor:
+    """The products of gradient and input, summed over all voxels."""
+    if layout_of(grad) == "standard":
+        matrix = torch.bmm(grad.flatten(2), x.flatten(2).transpose(1, 2)).sum(0)
+    else:
+        matrix = _rows(grad).t() @ _rows(x)
+    return matrix.reshape(weight.shape)
+
+
+def _slabs(grad: Tensor, channels: int, g: Geometry) -> int:
+    """The least number of slabs of equal depth that ATen sends to oneDNN; 1 if there is none."""
+    samples, _, depth, height, _ = grad.shape
+    for parts in range(1, depth + 1):
+        size = (samples * parts, channels, depth // parts, height)
+        if depth % parts == 0 and g.reaches_onednn(*size):
+            return parts
+    return 1
+
+
+def _in_slabs(grad: Tensor, x: Tensor, g: Geometry, parts: int) -> tuple[Tensor, Tensor, Geometry]:
+    """Cuts volumes along their depth into samples, each with all that its outputs look at."""
+    if parts == 1:
+        return grad, x, g
+    depth = grad.shape[2] // parts
+    step = depth * g.stride[0]
+    reach = (depth - 1) * g.stride[0] + g.dilation[0] * (g.kernel[0] - 1) + 1
+    padded = F.pad(x, (0, 0, 0, 0, g.padding[0], g.padding[0]))
+    pieces = [padded[:, :, i * step : i * step + reach] for i in range(parts)]
+    unpadded = Geometry(g.kernel, g.stride, (0, *g.padding[1:]), g.dilation, g.groups)
+    return torch.cat(grad.chunk(parts, dim=2)), torch.cat(pieces), unpadded
+
+
+# ---------------------------------------------------------------------------------------- routes
+
+Forward = Callable[[Tensor, Tensor, "Tensor | None", Geometry], Tensor]
+Gradient = Callable[[Tensor, Tensor, Tensor, Geometry], Tensor]
+
+FORWARD: dict[str, Forward] = {
+    "library": _forward_library,
+    "onednn": _forward_onednn,
+    "matmul": _forward_matmul,
+}
+DATA: dict[str, Gradient] = {
+    "library": _data_library,
+    "onednn": _data_onednn,
+    "matmul": _data_matmul,
+}
+WEIGHT: dict[str, Gradient] = {
+    "library": _weight_library,
+    "onednn": _weight_onednn,
+    "swapped": _weight_swapped,
+    "matmul": _weight_matmul,
+}
+
+
+def open_routes(g: Geometry, x: Tensor, grad: Tensor) -> dict[str, list[str]]:
+    """The ways that a convolution of this shape can take, by part; the library's comes first."""
+    pointwise = ["matmul"] if g.is_pointwise else []
+    thin = not g.reaches_onednn(*x.shape[:4]) and x.dtype == torch.float32
+    onednn = ["onednn"] if thin and torch.backends.mkldnn.is_available() else []
+    cut = ["onednn"] if onednn and _slabs(grad, x.shape[1], g) > 1 else []
+    swapped = ["swapped"] if g.is_swappable and not g.is_pointwise else []
+    return {
+        "forward": ["library", *onednn, *pointwise],
+        "data": ["library", *(onednn if g.is_swappable else []), *pointwise],
+        "weight": ["library", *cut, *swapped, *pointwise],
+    }
+
+
+class _Convolution(torch.autograd.Function):
+    """A convolution that takes its route forward and backward."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        g: Geometry,
+        route: Route,
+        layout: Layout,
+        is_last: bool,
+    ) -> Tensor:
+        x = as_layout(x, layout)
+        ctx.save_for_backward(x, weight)
+        ctx.how = (g, route, layout)
+        if is_last and route.forward == "matmul":
+            return owned(_pointwise_standard(x, weight.flatten(1), bias))
+        y = FORWARD[route.forward](x, weight, bias, g)
+        return owned(as_layout(y, "standard" if is_last else layout))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        x, weight = ctx.saved_tensors
+        g, route, layout = ctx.how
+        wants_data, wants_weight, wants_bias, *_ = ctx.needs_input_grad
+        by_bias = grad.sum((0, 2, 3, 4)) if wants_bias else None
+        is_product = route.data == route.weight == "matmul"  # of either layout, at no cost
+        grad = (
+            grad.contiguous()
+            if is_product and layout_of(grad) == "standard"
+            else as_layout(grad, layout)
+        )
+        by_data = by_weight = None
+        if wants_data:
+            by_data = as_layout(DATA[route.data](grad, x, weight, g), layout)
+        if wants_weight:
+            by_weight = WEIGHT[route.weight](grad, x, weight, g)
+        return by_data, by_weight, by_bias, None, None, None, None
+
+
+class RoutedConv3d(nn.Conv3d):
+    """A Conv3d that takes the route it was given; parameters and names are those of a Conv3d.
+
+    On anything but plain float32 tensors on a CPU (another device, autocast, a trace, a
+    transform) it is the plain convolution.
+    """
+
+    route: Route
+    layout: Layout
+    is_last: bool
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps (N, in_channels, D, H, W) to (N, out_channels, ...)."""
+        if not is_plain(x) or self.weight.dtype != torch.float32:
+            return super().forward(x)
+        how = (Geometry.of(self), self.route, self.layout, self.is_last)
+        out: Tensor = _Convolution.apply(  # type: ignore[no-untyped-call]
+            x, self.weight, self.bias, *how
+        )
+        return out
+
+
+def can_route(module: nn.Module) -> bool:
+    """Whether a module is a plain 3D convolution, with zeros around its input."""
+    return (
+        type(module) is nn.Conv3d
+        and module.padding_mode == "zeros"
+        and not isinstance(module.padding, str)
+    )
+
+
+def set_route(module: nn.Conv3d, route: Route, layout: Layout, *, is_last: bool) -> None:
+    """Makes a convolution take a route. Its parameters, buffers and hooks stay its own."""
+    module.__class__ = RoutedConv3d
+    assert isinstance(module, RoutedConv3d)
+    module.route, module.layout, module.is_last = route, layout, is_last
+
+
+def is_plain(x: Tensor) -> bool:
+    """Whether a volume is an ordinary float32 tensor on a CPU, and nothing traces or transforms."""
+    return (
+        type(x) is Tensor
+        and x.dim() == 5
+        and x.device.type == "cpu"
+        and x.dtype == torch.float32
+        and not torch.compiler.is_compiling()
+        and not torch.is_autocast_enabled("cpu")
+        and not torch._C._are_functorch_transforms_active()
+    )

@@ -1,0 +1,41 @@
+"""Memory that is given back to the system has to be taken again, page by page.
+
+glibc returns every freed block above a threshold (at most 32 MiB) at once. The activations of a 3D
+network are of that size: each operation writes to pages that the system must first find and clear,
+which costs several times as much as the writing itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+
+# <malloc.h>: blocks of at least so many bytes are mapped one by one; so much free memory at the
+# end of the heap is given back.
+_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -3, -1
+_MOST = 2**31 - 1
+_LARGEST_BLOCK = 2**30
+
+
+def keep_freed_memory() -> bool:
+    """Lets this process keep freed memory for its next allocations, from now until it ends.
+
+    Results do not change; the process stays as large as it once was. Blocks above 1 GiB go back to
+    the system as before.
+
+    Returns:
+        Whether that is possible here: it is with glibc.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    mallopt = ctypes.CDLL(None).mallopt
+    return bool(mallopt(_M_MMAP_THRESHOLD, _LARGEST_BLOCK) and mallopt(_M_TRIM_THRESHOLD, _MOST))
+
+
+def return_freed_memory() -> None:
+    """Goes back to the settings a process starts with, and gives back what is free."""
+    if platform.libc_ver()[0] == "glibc":
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_THRESHOLD, 128 * 1024)
+        libc.mallopt(_M_TRIM_THRESHOLD, 128 * 1024)
+        libc.malloc_trim(0)

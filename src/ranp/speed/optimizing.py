@@ -1,0 +1,317 @@
+"""`ranp.optimize`: the same network, computed the way that is fastest on this machine."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ranp.errors import UsageError
+from ranp.graph import ExampleInput, TensorShape, describe_inputs, unwrap
+from ranp.graph.operation import tensors_in
+from ranp.graph.surgery import mode as run_mode
+from ranp.resources.latency import MODES, Mode, runner
+from ranp.resources.machine import describe_machine, load
+from ranp.resources.measuring import time_in_turns, undisturbed
+from ranp.resources.timing_cache import TimingCache
+from ranp.speed.convolution import Geometry, Layout, Route, can_route, set_route
+from ranp.speed.folding import fold_norms
+from ranp.speed.memory import keep_freed_memory
+from ranp.speed.normalization import set_exact
+from ranp.speed.selection import TOLERANCE, choose_route, repetitions
+
+AS_GIVEN = "as given"
+LAYOUTS: tuple[Layout, ...] = ("channels-last", "standard")
+_KINKS = 1e-2
+_WORTH = 0.98  # what gains less than 2 % is not kept
+_LONG = 3.0  # seconds; what runs longer needs no repetition
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One way to compute a network, tried as a whole.
+
+    Attributes:
+        name: What was done to the network.
+        seconds: Of a training step or of a forward.
+        deviation: Norm of the difference between its outputs and those of the network as given,
+            relative to the norm of the outputs; above 1e-5 a trial is not kept.
+        gradient_deviation: The same of the gradients of all parameters; None for inference. Each
+            convolution's gradients are compared alone, to 1e-5. In a whole network a rounding
+            error now and then puts a number on the other side of a ReLU's kink: two correct ways
+            to compute in float32 then differ by 1e-3, so here only errors of another size count.
+    """
+
+    name: str
+    seconds: float
+    deviation: float
+    gradient_deviation: float | None = None
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether its results are those of the network as given."""
+        return self.deviation <= TOLERANCE and (self.gradient_deviation or 0.0) <= _KINKS
+
+
+@dataclass(frozen=True)
+class Optimization:
+    """What was tried, measured and kept.
+
+    Attributes:
+        mode: "train" or "inference".
+        shape: Of the example input.
+        kept: The name of the trial that was kept.
+        trials: All of them, the network as given first.
+        routes: Of every convolution that does not take the library's way.
+        folded: Batch norms that are part of their convolution now.
+        keeps_memory: Whether the process keeps freed memory.
+        machine: What was measured on.
+        load: Of the machine when the measurement began.
+    """
+
+    mode: Mode
+    shape: tuple[int, ...]
+    kept: str
+    trials: tuple[Trial, ...]
+    routes: Mapping[str, Route]
+    folded: tuple[str, ...]
+    keeps_memory: bool
+    machine: Mapping[str, str | int]
+    load: float
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast as the network as given."""
+        seconds = {trial.name: trial.seconds for trial in self.trials}
+        return seconds[AS_GIVEN] / seconds[self.kept]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for JSON."""
+        return {**asdict(self), "speedup": self.speedup}
+
+    def __str__(self) -> str:
+        """A line per trial, and what was kept."""
+        lines = [
+            f"{trial.name:<40} {1e3 * trial.seconds:9.1f} ms"
+            + ("" if trial.is_equal else f"   not equal ({trial.deviation:.0e}): not kept")
+            for trial in self.trials
+        ]
+        return "\n".join([*lines, f"kept: {self.kept}, {self.speedup:.2f} x as fast"])
+
+
+def optimize(
+    model: nn.Module,
+    example_input: ExampleInput,
+    mode: Mode = "train",
+    *,
+    cache: TimingCache | None = None,
+) -> nn.Module:
+    """Makes a network compute the same in less time on this machine.
+
+    What is tried: a memory layout with the channels last, other ways to compute each convolution
+    and its gradients, batch norms folded into convolutions (inference), and that the process keeps
+    freed memory (see `ranp.speed.memory`). Whatever is not faster when measured here, or gives
+    another result (beyond 1e-5), is not kept.
+
+    In train mode parameters, buffers and their names stay as they are: checkpoints and weights
+    fit both ways, and plans are made of the network as given. A network for inference has its
+    batch norms folded in, and is not for training.
+
+    Args:
+        model: Any module that takes one tensor; it is not changed. Make the optimizer of the
+            network that comes back, whose parameters are copies.
+        example_input: A batch as it will be, or its shape: what is fastest depends on it.
+        mode: "train" or "inference".
+        cache: Where measured times of convolutions are kept; the user's cache if not given.
+
+    Returns:
+        The network; `optimization_of` tells what was done.
+    """
+    if mode not in MODES:
+        raise UsageError(f"unknown mode '{mode}': use {' or '.join(MODES)}")
+    model = unwrap(model)
+    x = _example(model, example_input)
+    busy = load()
+    keeps_memory = x.device.type == "cpu" and keep_freed_memory()
+    given = _Candidate(AS_GIVEN, _copy(model), {}, ())
+    expected = given.run(x, mode)
+    tried = {given: expected}
+    for layout in LAYOUTS if x.device.type == "cpu" and x.dim() == 5 else ():
+        candidate = _rerouted(model, x, layout, mode, cache or TimingCache())
+        tried[candidate] = candidate.run(x, mode)
+        if tried[candidate].seconds < _WORTH * expected.seconds:
+            break  # the other layout has to be better than the one given, and this one is
+    trials = _trials(tried, expected, x, mode)
+    equal = {trial.name: trial.seconds for trial in trials if trial.is_equal}
+    name = min(equal, key=lambda name: equal[name])
+    kept = next(c for c in tried if c.name == name)
+    if equal[name] > _WORTH * equal[AS_GIVEN]:
+        kept = given
+    kept.model.train(model.training if mode == "train" else False)
+    kept.model.optimization = Optimization(  # type: ignore[assignment]
+        mode=mode,
+        shape=tuple(x.shape),
+        kept=kept.name,
+        trials=trials,
+        routes=kept.routes,
+        folded=kept.folded,
+        keeps_memory=keeps_memory,
+        machine=describe_machine(x.device),
+        load=busy,
+    )
+    return kept.model
+
+
+def optimization_of(model: nn.Module) -> Optimization:
+    """What `optimize` did to a network."""
+    found = getattr(model, "optimization", None)
+    if not isinstance(found, Optimization):
+        raise UsageError(f"this {type(model).__name__} did not come out of ranp.optimize")
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Candidate:
+    """A copy of the network, computed in some way."""
+
+    name: str
+    model: nn.Module
+    routes: Mapping[str, Route]
+    folded: tuple[str, ...]
+
+    def run(self, x: Tensor, mode: Mode) -> _Run:
+        """Computes outputs and gradients once.
+
+        Dropout is off: which numbers it draws for which voxel depends on the memory layout.
+        """
+        with undisturbed(self.model), run_mode(self.model, mode == "train"):
+            for module in self.model.modules():
+                if isinstance(module, nn.modules.dropout._DropoutNd):
+                    module.training = False
+            began = time.perf_counter()
+            with torch.set_grad_enabled(mode == "train"):
+                outputs = list(tensors_in(self.model(x)))
+            gradients: list[Tensor] = []
+            if mode == "train":
+                loss = torch.stack([o.float().square().mean() for o in outputs]).sum()
+                torch.autograd.backward(loss)
+                gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+            seconds = time.perf_counter() - began
+            return _Run([o.detach() for o in outputs], gradients, seconds)
+
+
+@dataclass(frozen=True)
+class _Run:
+    outputs: list[Tensor]
+    gradients: list[Tensor]
+    seconds: float
+
+
+def _example(model: nn.Module, example_input: ExampleInput) -> Tensor:
+    if isinstance(example_input, Tensor):
+        return example_input
+    inputs = describe_inputs(model, example_input)
+    if inputs.kwargs or len(inputs.args) != 1 or not isinstance(inputs.args[0], TensorShape):
+        raise UsageError("ranp.optimize takes networks of one tensor: give it, or its shape")
+    shape = inputs.args[0]
+    return torch.randn(shape.shape, dtype=shape.dtype, device=shape.device)
+
+
+def _copy(model: nn.Module) -> nn.Module:
+    copied = copy.deepcopy(model)
+    copied.zero_grad(set_to_none=True)
+    return copied
+
+
+def _rerouted(
+    model: nn.Module, x: Tensor, layout: Layout, mode: Mode, cache: TimingCache
+) -> _Candidate:
+    """A copy whose convolutions work in a layout, each by its fastest route."""
+    candidate = _copy(model)
+    with undisturbed(candidate), run_mode(candidate, mode == "train"):
+        folded = tuple(fold_norms(candidate, x)) if mode == "inference" else ()
+        shapes = _convolution_inputs(candidate, x)
+    routes: dict[str, Route] = {}
+    for name, shape in shapes.items():
+        module = candidate.get_submodule(name)
+        assert isinstance(module, nn.Conv3d)
+        is_last = name == list(shapes)[-1]
+        if is_last and Geometry.of(module).is_pointwise:
+            # A network gives out the standard layout, and gets its gradient in it; a matrix
+            # product goes from one layout to the other for nothing.
+            routes[name] = Route("matmul", "matmul", "matmul")
+        else:
+            routes[name] = choose_route(module, shape, layout, mode, cache)
+        set_route(module, routes[name], layout, is_last=is_last)
+    if layout == "channels-last":
+        for module in candidate.modules():
+            if type(module) is nn.BatchNorm3d:
+                set_exact(module)
+    other = sum(route != Route() for route in routes.values())
+    name = f"{layout}, {other} of {len(routes)} convolutions rerouted"
+    name += f", {len(folded)} norms folded" if folded else ""
+    return _Candidate(name, candidate, routes, folded)
+
+
+@torch.no_grad()
+def _convolution_inputs(model: nn.Module, x: Tensor) -> dict[str, tuple[int, ...]]:
+    """The shapes that 3D convolutions are first called with, in the order in which they run."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    hooks = []
+    for name, module in model.named_modules():
+        if can_route(module):
+
+            def note(module: nn.Module, args: tuple[Any, ...], name: str = name) -> None:
+                if args and isinstance(args[0], Tensor) and args[0].dim() == 5:
+                    shapes.setdefault(name, tuple(args[0].shape))
+
+            hooks.append(module.register_forward_pre_hook(note))
+    try:
+        model(x)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return shapes
+
+
+def _trials(
+    tried: Mapping[_Candidate, _Run], expected: _Run, x: Tensor, mode: Mode
+) -> tuple[Trial, ...]:
+    """Compares results, and times all candidates in turns unless a single run was long enough."""
+    seconds = {candidate: run.seconds for candidate, run in tried.items()}
+    if expected.seconds < _LONG:
+        actions: dict[str, Callable[[], None]] = {}
+        for candidate in tried:
+            candidate.model.train(mode == "train")
+            actions[candidate.name] = runner(candidate.model, x, mode)
+        with ExitStack() as stack:
+            for candidate in tried:
+                stack.enter_context(undisturbed(candidate.model))
+            timings = time_in_turns(actions, 1 + repetitions(expected.seconds), warm_up=False)
+        seconds = {candidate: timings[candidate.name].fastest for candidate in tried}
+    return tuple(
+        Trial(
+            candidate.name,
+            seconds[candidate],
+            _relative(run.outputs, expected.outputs),
+            _relative(run.gradients, expected.gradients) if mode == "train" else None,
+        )
+        for candidate, run in tried.items()
+    )
+
+
+def _relative(results: list[Tensor], expected: list[Tensor]) -> float:
+    """The norm of all differences, as a share of the norm of all that was expected."""
+    if [r.shape for r in results] != [e.shape for e in expected]:
+        return math.inf
+    pairs = list(zip(results, expected, strict=True))
+    apart = math.hypot(*((r - e).double().norm().item() for r, e in pairs))
+    size = math.hypot(*(e.double().norm().item() for e in expected))
+    return apart / size if size else apart

@@ -1,0 +1,109 @@
+"""Which route a convolution should take: each is tried alone, at the convolution's real shapes."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from ranp.resources.latency import Mode
+from ranp.resources.machine import describe_machine
+from ranp.resources.measuring import time_in_turns
+from ranp.resources.timing_cache import TimingCache
+from ranp.speed.convolution import (
+    DATA,
+    FORWARD,
+    WEIGHT,
+    Geometry,
+    Layout,
+    Route,
+    as_layout,
+    open_routes,
+)
+
+TOLERANCE = 1e-5
+"""How far results may differ, as a share of the largest number in them."""
+_WORTH = 0.97  # a route that gains less than this is not taken: it may be noise
+_SECONDS_PER_TRIAL, _MOST_REPETITIONS = 0.2, 5
+
+
+def choose_route(
+    module: nn.Conv3d, shape: tuple[int, ...], layout: Layout, mode: Mode, cache: TimingCache
+) -> Route:
+    """Finds the fastest route of a convolution.
+
+    Args:
+        module: The convolution.
+        shape: Of its input.
+        layout: Of its input, and of what comes back.
+        mode: Whether gradients matter.
+        cache: Where measured times are kept.
+    """
+    g = Geometry.of(module)
+    x = as_layout(torch.randn(shape), layout)
+    weight = torch.randn_like(module.weight, requires_grad=False)
+    with torch.no_grad():
+        grad = torch.randn_like(FORWARD["library"](x, weight, None, g))
+        parts = open_routes(g, x, grad)
+        wanted = parts if mode == "train" else {"forward": parts["forward"]}
+        seconds: dict[str, dict[str, float]] = {}
+        for part, names in wanted.items():
+            ways = {name: _way(part, name, x, weight, grad, g) for name in names}
+            if len(ways) == 1:
+                continue
+            what = {
+                "work": f"conv3d {part}",
+                "shape": list(shape),
+                "weight": list(weight.shape),
+                **{name: list(v) if isinstance(v, tuple) else v for name, v in asdict(g).items()},
+                "layout": layout,
+                "ways": names,
+                **describe_machine(x.device),
+            }
+            seconds[part] = cache.get(what, partial(_measure, ways))
+    return Route(**{part: _fastest(times) for part, times in seconds.items()})
+
+
+def _way(
+    part: str, name: str, x: Tensor, weight: Tensor, grad: Tensor, g: Geometry
+) -> Callable[[], Tensor]:
+    if part == "forward":
+        return partial(FORWARD[name], x, weight, None, g)
+    return partial((DATA if part == "data" else WEIGHT)[name], grad, x, weight, g)
+
+
+def _measure(ways: dict[str, Callable[[], Tensor]]) -> dict[str, float]:
+    """Seconds by way; only of those whose result is the library's."""
+    began = time.perf_counter()
+    expected = ways["library"]()
+    duration = time.perf_counter() - began
+    equal = {
+        name: way
+        for name, way in ways.items()
+        if name == "library" or deviation(way(), expected) <= TOLERANCE
+    }
+    timings = time_in_turns(equal, repetitions(duration), warm_up=False)
+    return {name: timing.fastest for name, timing in timings.items()}
+
+
+def _fastest(seconds: dict[str, float]) -> str:
+    best = min(seconds, key=lambda name: seconds[name])
+    return best if seconds[best] < _WORTH * seconds["library"] else "library"
+
+
+def repetitions(seconds: float) -> int:
+    """How often something is worth repeating that takes so long."""
+    return max(1, min(_MOST_REPETITIONS, int(_SECONDS_PER_TRIAL / max(seconds, 1e-9))))
+
+
+def deviation(result: Tensor, expected: Tensor) -> float:
+    """The largest difference, as a share of the largest expected number."""
+    if result.shape != expected.shape:
+        return math.inf
+    scale, worst = expected.abs().max().item(), (result - expected).abs().max().item()
+    return float(worst / scale) if scale else float(worst)

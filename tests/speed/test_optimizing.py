@@ -1,0 +1,220 @@
+"""`ranp.optimize`: the same network in all but speed."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import ranp.speed.optimizing
+from ranp.errors import UsageError
+from ranp.models.mobilenetv2 import InvertedResidual
+from ranp.models.unet3d import UNet3D
+from ranp.resources.measuring import Timing
+from ranp.resources.timing_cache import TimingCache
+from ranp.speed import optimization_of, optimize
+from ranp.speed.selection import deviation
+
+
+def unit(inputs, outputs, **options):
+    return nn.Sequential(
+        nn.Conv3d(inputs, outputs, 3, padding=1, **options), nn.BatchNorm3d(outputs), nn.ReLU(True)
+    )
+
+
+class Shared(nn.Module):
+    """A convolution that is called twice, and one whose output goes two ways before its norm."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv3d(2, 2, 3, padding=1), nn.BatchNorm3d(2)
+        self.fork, self.fork_norm = nn.Conv3d(2, 4, 3, padding=1), nn.BatchNorm3d(4)
+        self.head = nn.Conv3d(8, 2, 1)
+
+    def forward(self, x):
+        x = F.relu(self.norm(self.conv(F.relu(self.conv(x)))))
+        fork = self.fork(x)
+        return self.head(torch.cat([fork, F.elu(self.fork_norm(fork))], 1))
+
+
+def monai_unet(**options):
+    nets = importlib.import_module("monai.networks.nets")
+    settings = {"spatial_dims": 3, "in_channels": 1, "out_channels": 2}
+    return nets.UNet(**settings, channels=(4, 8, 16), strides=(2, 2), **options)
+
+
+NETWORKS = {
+    "unet3d": (lambda: UNet3D(1, 3, levels=3, base_width=8), (1, 1, 8, 8, 8)),
+    "unet3d, batch 2": (lambda: UNet3D(1, 3, levels=2, base_width=8), (2, 1, 8, 8, 8)),
+    "depthwise": (
+        lambda: nn.Sequential(
+            InvertedResidual(4, 4, stride=1, expansion=3), InvertedResidual(4, 6, 2, 3)
+        ),
+        (2, 4, 6, 6, 6),
+    ),
+    "groups": (
+        lambda: nn.Sequential(unit(2, 4), unit(4, 8, groups=2), nn.Conv3d(8, 2, 3, groups=2)),
+        (1, 2, 6, 6, 6),
+    ),
+    "transposed": (
+        lambda: nn.Sequential(unit(1, 4), nn.ConvTranspose3d(4, 4, 2, 2), nn.BatchNorm3d(4)),
+        (2, 1, 4, 4, 4),
+    ),
+    "no norm, strides": (
+        lambda: nn.Sequential(
+            nn.Conv3d(1, 4, 3, stride=2, padding=1), nn.LeakyReLU(), nn.Conv3d(4, 3, (1, 3, 3))
+        ),
+        (1, 1, 8, 8, 8),
+    ),
+    "padding modes": (
+        lambda: nn.Sequential(
+            nn.Conv3d(1, 4, 3, padding="same"),
+            nn.ELU(),
+            nn.Conv3d(4, 2, 3, padding=1, padding_mode="circular"),
+        ),
+        (1, 1, 6, 6, 6),
+    ),
+    "shared and forked": (Shared, (1, 2, 6, 6, 6)),
+    "monai unet": (monai_unet, (1, 1, 16, 16, 16)),
+    "monai unet, batch norm": (
+        lambda: monai_unet(norm="BATCH", act="GELU", num_res_units=2, dropout=0.2),
+        (1, 1, 16, 16, 16),
+    ),
+    "two dimensions": (
+        lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 2, 1)),
+        (1, 1, 8, 8),
+    ),
+}
+
+
+@pytest.fixture
+def changed_things_win(monkeypatch):
+    """Every changed network counts as faster: what is kept must be equal, not fast."""
+
+    def times(actions, *args, **kwargs):
+        return {name: Timing((2.0 - i,)) for i, name in enumerate(actions)}
+
+    monkeypatch.setattr(ranp.speed.optimizing, "time_in_turns", times)
+    monkeypatch.setattr("ranp.speed.selection._WORTH", 10.0)
+    monkeypatch.setattr("ranp.speed.selection.time_in_turns", times)
+
+
+def train(model, x, steps=3):
+    """Outputs of a few steps of SGD, and the weights after them."""
+    model.train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    outputs = []
+    for _ in range(steps):
+        torch.manual_seed(3)
+        optimizer.zero_grad()
+        y = model(x)
+        outputs.append(y.detach())
+        y.square().mean().backward()
+        optimizer.step()
+    return outputs, dict(model.state_dict())
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_training_goes_the_same_way(name, changed_things_win, tmp_path):
+    build, shape = NETWORKS[name]
+    torch.manual_seed(0)
+    model = build()
+    for module in model.modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            module.p = 0.0  # draws numbers in the order of memory, so not the same ones
+    x = torch.randn(shape)
+    fast = optimize(model, x, "train", cache=TimingCache(tmp_path))
+    record = optimization_of(fast)
+    assert (record.kept == "as given") == (len(shape) == 4 or len(record.trials) == 1)
+    assert list(fast.state_dict()) == list(model.state_dict())
+    for tensor, other in zip(model.state_dict().values(), fast.state_dict().values(), strict=True):
+        assert torch.equal(tensor, other) and tensor.data_ptr() != other.data_ptr()
+    (plain_outputs, plain_state), (outputs, state) = train(model, x), train(fast, x)
+    for expected, got in zip(plain_outputs, outputs, strict=True):
+        assert deviation(got, expected) <= 1e-5
+    for key, expected in plain_state.items():
+        scale = max(expected.abs().max().item(), 1.0) if expected.is_floating_point() else 0
+        torch.testing.assert_close(state[key], expected, rtol=0, atol=1e-5 * scale)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_inference_gives_the_same(name, changed_things_win, tmp_path):
+    build, shape = NETWORKS[name]
+    torch.manual_seed(0)
+    model = build().train()
+    x = torch.randn(shape)
+    with torch.no_grad():
+        for _ in range(3):  # running statistics that are not those of a new network
+            model(2 * x + 1)
+    model.eval()
+    expected = model(x)
+    fast = optimize(model, x, "inference", cache=TimingCache(tmp_path))
+    assert not fast.training
+    assert deviation(fast(x), expected) <= 1e-5
+
+
+def test_norms_are_folded_but_where_the_result_would_differ(changed_things_win, tmp_path):
+    torch.manual_seed(0)
+    cache = TimingCache(tmp_path)
+    fast = optimize(UNet3D(1, 3, levels=2, base_width=8), (1, 1, 8, 8, 8), "inference", cache=cache)
+    assert len(optimization_of(fast).folded) == 6
+    assert not any(isinstance(module, nn.BatchNorm3d) for module in fast.modules())
+    forked = Shared()
+    nn.init.normal_(forked.fork_norm.weight)
+    record = optimization_of(optimize(forked, (1, 2, 6, 6, 6), "inference", cache=cache))
+    assert record.kept == "as given"
+    assert all(trial.deviation > 1e-2 for trial in record.trials[1:])
+
+
+def test_what_is_not_faster_is_not_kept(monkeypatch, tmp_path):
+    def times(actions, *args, **kwargs):
+        return {name: Timing((1.0,)) for name in actions}
+
+    monkeypatch.setattr(ranp.speed.optimizing, "time_in_turns", times)
+    model = UNet3D(1, 3, levels=2, base_width=8)
+    record = optimization_of(optimize(model, (1, 1, 8, 8, 8), cache=TimingCache(tmp_path)))
+    assert record.kept == "as given" and record.speedup == 1.0 and len(record.trials) >= 2
+    assert record.to_dict()["trials"][0]["name"] == "as given"
+
+
+def test_the_given_network_is_not_changed(tmp_path):
+    model = UNet3D(1, 3, levels=2, base_width=8).eval()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    kinds = [type(module) for module in model.modules()]
+    fast = optimize(model, (1, 1, 8, 8, 8), "train", cache=TimingCache(tmp_path))
+    assert [type(module) for module in model.modules()] == kinds
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert not model.training and not fast.training
+    assert all(p.grad is None for p in fast.parameters())
+
+
+def test_measured_times_are_kept_and_used_again(tmp_path, monkeypatch):
+    model, cache = UNet3D(1, 3, levels=2, base_width=8), TimingCache(tmp_path)
+    optimize(model, (1, 1, 8, 8, 8), cache=cache)
+    assert list(cache.directory.glob("*.json"))
+
+    def never(*args, **kwargs):
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr("ranp.speed.selection.time_in_turns", never)
+    optimize(model, (1, 1, 8, 8, 8), cache=cache)
+
+
+def test_an_optimized_network_can_be_traced_and_pruned(changed_things_win, tmp_path):
+    model = UNet3D(1, 3, levels=2, base_width=8)
+    fast = optimize(model, (1, 1, 8, 8, 8), cache=TimingCache(tmp_path))
+    plain = ranp.plan(model, sparsity=0.5, method="layerwise", example_input=(1, 1, 8, 8, 8))
+    other = ranp.plan(fast, sparsity=0.5, method="layerwise", example_input=(1, 1, 8, 8, 8))
+    assert plain.layers == other.layers
+
+
+def test_errors_say_what_to_do():
+    with pytest.raises(UsageError, match="unknown mode 'test': use train or inference"):
+        optimize(nn.Conv3d(1, 1, 1), (1, 1, 2, 2, 2), "test")
+    with pytest.raises(UsageError, match="networks of one tensor"):
+        optimize(nn.Conv3d(1, 1, 1), [torch.zeros(1), torch.zeros(1)])
+    with pytest.raises(UsageError, match=r"did not come out of ranp\.optimize"):
+        optimization_of(nn.Conv3d(1, 1, 1))
