@@ -46,7 +46,7 @@ def test_neurons_given_back_one_by_one_fill_a_budget(scored, method, share):
     reached = count(model, graph, alive).gflops
     stepped = count(model, graph, chooser.choose(match(chooser, lambda c: c.gflops, budget))).gflops
     assert abs(reached - budget) <= abs(stepped - budget)
-    assert reached == pytest.approx(budget, rel=0.002)
+    assert reached == pytest.approx(budget, rel=0.003)
     # Nothing but neurons next in line was given back.
     narrow, wide = chooser.choose(sparsity), chooser.choose(sparsity - 0.02)
     assert (narrow <= alive).all() and (alive <= (wide | narrow)).all()

@@ -14,6 +14,9 @@ from ranp.resources import Costs, count
 _NEXT_IN_LINE = 0.02
 """The share of neurons that may be given back to fill what is left of a budget."""
 
+_NEAR = 1e-3
+"""The share of a budget that need not be filled."""
+
 
 def smallest_sparsity(chooser: Chooser, keeps: Callable[[Alive], bool]) -> float | None:
     """The smallest feasible sparsity, to 1e-4, whose living channels keep a budget.
@@ -70,7 +73,8 @@ def matched(
     one width and the next a network's cost jumps by several per cent, and `match` cannot come
     nearer. Where neurons are ranked, a single one of a layer at full resolution can be as much.
     Here neurons are given back one by one, the dearest first, as long as the budget allows: those
-    of the step, then those next in line; and one more, if that comes nearer.
+    of the step, then those next in line, until a thousandth is left; and one more, if that comes
+    nearer.
 
     Args:
         chooser: Chooses the channels that live at a sparsity.
@@ -86,6 +90,9 @@ def matched(
     def costs(alive: Alive) -> float:
         return cost(count(chooser.model, chooser.graph, alive))
 
+    def near(alive: Alive) -> bool:
+        return budget - costs(alive) <= _NEAR * budget
+
     sparsity = smallest_sparsity(chooser, lambda alive: costs(alive) <= budget)
     if sparsity is None:
         raise _too_dear(chooser, cost, budget)
@@ -93,7 +100,7 @@ def matched(
     for reach in (DELTA, window):
         waiting = np.flatnonzero(chooser.choose(max(sparsity - reach, 0.0)) & ~alive).tolist()
         for neuron in sorted(waiting, key=lambda each: -costs(_with(alive, each))):
-            if costs(more := _with(alive, neuron)) <= budget:
+            if costs(more := _with(alive, neuron)) <= budget and not near(alive):
                 alive = more
     around = [alive, *(_with(alive, neuron) for neuron in waiting)]
     return sparsity, min(around, key=lambda each: abs(costs(each) - budget))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,8 @@ from ranp.report.figures import PALETTE, clean, pyplot_module, save_figure
 
 _PAGE = 10.0  # inches: readable at page width
 _MARKERS = "osD^vPX*"
+# Methods in the paper's order, the full network first, RANP-f last and most visible.
+_BY_METHOD = ("#000000", "#7f7f7f", *(PALETTE[i] for i in (4, 3, 2, 5, 1, 0)))
 _SMALL = 8
 Curve = Sequence[tuple[float, float]]
 
@@ -283,7 +286,7 @@ def draw_overview(path: str | Path, panels: Mapping[str, Overview], unit: tuple[
     )
     for column, (title, panel) in enumerate(panels.items()):
         for i, (method, point) in enumerate(panel.ours.items()):
-            style = {"color": [*PALETTE, "#7f7f7f"][i], "marker": _MARKERS[i], "linestyle": "none"}
+            style = {"color": _BY_METHOD[i], "marker": _MARKERS[i], "linestyle": "none"}
             for points, fill in ((panel.ours, "full"), (panel.printed, "none")):
                 if method not in points:
                     continue
@@ -298,18 +301,34 @@ def draw_overview(path: str | Path, panels: Mapping[str, Overview], unit: tuple[
         hollow = {"color": "#666666", "linestyle": "none", "fillstyle": "none", "markersize": 10}
         grid[0][column].plot([], [], marker="o", label="the paper's", **hollow)
         grid[0][column].set_title(title, loc="left", fontsize=9)
-        grid[0][column].set_yscale("log")
+        points = [*panel.ours.values(), *panel.printed.values()]
+        _logarithmic(grid[0][column], "y", [point.memory for point in points])
         if trained:
             grid[1][column].set_ylabel(f"loss of {panel.metric} (points)", fontsize=_SMALL)
         for axes in grid[:, column]:
-            axes.set_xscale("log")
+            _logarithmic(axes, "x", [point.gflops for point in points])
             axes.set_xlabel(unit[0], fontsize=_SMALL)
-            axes.tick_params(labelsize=_SMALL, which="both")
+            axes.tick_params(labelsize=_SMALL)
             clean(axes)
     grid[0][0].set_ylabel(unit[1], fontsize=_SMALL)
     handles, labels = grid[0][0].get_legend_handles_labels()
     _legend_above(figure, handles, labels)
     save_figure(figure, path)
+
+
+def _logarithmic(axes: Any, which: str, values: Sequence[float]) -> None:
+    """A logarithmic axis with a few round numbers, whatever its range."""
+    low, high = 0.85 * min(values), 1.18 * max(values)
+    axes.set(**{f"{which}scale": "log", f"{which}lim": (low, high)})
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for digits in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 6)):
+        ticks = [d * 10.0**e for e in exponents for d in digits if low <= d * 10.0**e <= high]
+        if len(ticks) >= 3:
+            break
+    axis = getattr(axes, f"{which}axis")
+    axis.set_major_locator(pyplot_module().FixedLocator(ticks))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_locator(pyplot_module().NullLocator())
 
 
 def _legend_above(figure: Any, handles: Sequence[Any], labels: Sequence[str]) -> None:

@@ -27,9 +27,9 @@ BY_NAME: Mapping[str, tuple[str, Mapping[str, str]]] = {
 """Title and methods of each of the two figures."""
 
 BEHIND_BATCH_NORM = (
-    "In front of a batch norm, a neuron's weights can be scaled without any effect, so its mask "
-    "gradient is zero: what MNMG-sum and MNMG-mean rank there is what the norm's epsilon and "
-    "rounding leave. Figures by these two measures are not expected to agree."
+    "In front of a batch norm a neuron's weights can be scaled without any effect, so the gradient "
+    "of its mask is zero but for the norm's epsilon and rounding: what these leave is all that "
+    "MNMG-sum and MNMG-mean rank there."
 )
 
 

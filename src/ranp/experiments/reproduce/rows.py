@@ -127,7 +127,8 @@ def metric_figures(
         figures[key] = Figure(
             tuple(100 * metrics[key]["mean"] for metrics in trained),
             value[0],
-            spread=100 * trained[0][key]["std"] if len(trained) == 1 else None,
+            # Of a single epoch there is none.
+            spread=100 * trained[0][key]["std"] or None if len(trained) == 1 else None,
             printed_spread=value[1],
         )
     return figures
@@ -165,7 +166,10 @@ def row_of(
 
 
 def _note(study: Study, made: Made, row: Mapping[str, Any] | None) -> str | None:
-    notes = [] if row is None or "note" not in row else [f"{str(row['note']).capitalize()}."]
+    notes = []
+    if row is not None and "note" in row:
+        text = str(row["note"])
+        notes.append(f"{text[0].upper()}{text[1:]}.")
     emptied = {
         layer: None for cell in made.choices for layer in study.result(cell).get("emptied", ())
     }

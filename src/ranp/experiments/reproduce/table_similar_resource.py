@@ -52,7 +52,7 @@ def cells(study: Study) -> list[Cell]:
         found += table_capability.made(study, pair, "ranp-f").cells
         for method, resource in _ROWS:
             found += made(study, pair, method, resource).cells
-            if study.at_paper_size:
+            if study.at_paper_size and _printed(pair, method, resource) is not None:
                 found += _at_papers_budget(study, pair, method, resource).cells
     return found
 
@@ -70,10 +70,12 @@ def show(study: Study) -> Outcome:
             rows.append(_matched(study, row_of(study, pair, name, baseline, row), baseline))
         for method, resource in _ROWS if study.at_paper_size else ():
             row = _printed(pair, method, resource)
+            if row is None:
+                continue
             budget = capability(pair.name)["ranp-f"][_KEYS[resource]]
             name = f"{_name(method)} at the paper's {budget} {_unit(resource)}"
             baseline = _at_papers_budget(study, pair, method, resource)
-            shown = row_of(study, pair, name, baseline, row and {**row, "metrics": {}})
+            shown = row_of(study, pair, name, baseline, {**row, "metrics": {}})
             rows.append(_matched(study, shown, baseline))
     off = Column("off", "off the budget (%), at worst")
     return Outcome(
@@ -83,9 +85,10 @@ def show(study: Study) -> Outcome:
             tuple(rows),
             (
                 *about_data(study, pairs),
-                "A baseline is brought to the budget by bisection on its sparsity. Where many "
-                "layers step to the next width at once, as layer-wise NP's do, the neurons of that "
-                "step are given back one by one, the dearest first, as long as the budget allows.",
+                "A baseline is brought to the budget by bisection on its sparsity. Where a step is "
+                "coarse, since many layers get their next neuron at once (layer-wise NP) or a "
+                "single neuron costs much (random NP), the neurons next in line are given back one "
+                "by one, the dearest first, until less than 0.1 % of the budget is left.",
             ),
             printed()["tolerance"],
             checked=study.at_paper_size,
