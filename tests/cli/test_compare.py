@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ranp.files import read_sealed_json
+from tests.training.conftest import crops as _crops
+
+crops = _crops  # a fixture
+RECIPE = "hippocampus-unet3d"
+SMALL = (
+    *("--recipe", RECIPE, "--smoke"),
+    *("--set", "network.options.base_width=4", "--set", "checkpoint_minutes=0"),
+)
+
+
+def test_a_comparison_from_the_command_line(ranp, crops, tmp_path):
+    out = tmp_path / "out"
+    arguments = ("compare", *SMALL, "--data", crops, "--out", out, "--seeds", 2)
+    arguments += ("--methods", "full,ranp-f,flat", "--budget", "gflops=30%", "--set", "epochs=1")
+    first = ranp(*arguments)
+    assert first.code == 0
+    assert "30 % of the full network" in first.out
+    assert "2 seeds support" in " ".join(first.out.split())
+    assert "run 1 of 6: full, seed 0\n" in first.err
+    assert "run 6 of 6: layerwise at gflops" in first.err and " left\n" in first.err
+    assert f"Next: open {out}/comparison.html" in first.err
+    runs = {path: path.stat().st_mtime_ns for path in out.glob("cells/*/record.json")}
+    assert len(runs) == 6 + 2  # and the scores of two seeds
+
+    again = ranp(*arguments, "--json", "--quiet")
+    assert again.err == ""
+    assert {path: path.stat().st_mtime_ns for path in out.glob("cells/*/record.json")} == runs
+    files = [Path(name) for name in again.json["files"]]
+    assert [path.name for path in files] == [
+        *("comparison.md", "comparison.csv", "runs.csv", "comparison.json", "comparison.html"),
+        "comparison.svg",
+    ]
+    assert all(path.stat().st_size for path in files)
+    stored = read_sealed_json(out / "comparison.json", "comparison")
+    assert stored == {key: value for key, value in again.json.items() if key != "files"}
+    rows = {row["method"]: row for row in stored["budgets"][0]["rows"]}
+    assert abs(rows["ranp-f"]["means"]["deviation"]) < 0.2
+    assert rows["full"]["means"]["gflops"] == stored["full"]["gflops"]
+    assert rows["flat"]["same_as"] == "layerwise"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--budget", "gflops=200%"), "keeps it without pruning"),
+        (("--budget", "watts=3"), "write gflops=10%"),
+        (("--methods", "full"), "at least one method that prunes"),
+        (("--methods", "full,ramp-f"), "Did you mean 'ranp-f'"),
+        (("--set", "epoch=3"), "unknown key 'epoch'"),
+        (("--seeds", "0"), "--seeds"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_a_line(ranp, crops, tmp_path, arguments, reason):
+    outcome = ranp("compare", *SMALL, "--data", crops, "--out", tmp_path / "out", *arguments)
+    assert outcome.code == 2
+    assert reason in outcome.err and outcome.err.count("\n") == 1 and outcome.out == ""
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
+def test_killed_half_way_it_goes_on_and_computes_nothing_twice(ranp, crops, tmp_path, number):
+    out = tmp_path / "out"
+    arguments = ["compare", *SMALL, "--data", str(crops), "--out", str(out), "--seeds", "1"]
+    arguments += ["--methods", "ranp-f,layerwise", "--budget", "gflops=30%", "--set", "epochs=8"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ranp", *arguments],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    # Until the second run is in an epoch of its own.
+    while (
+        len(lines := list(map(count_lines, out.glob("cells/*/run/metrics.jsonl")))) < 2
+        or min(lines) < 2
+    ):
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.02)
+    process.send_signal(number)
+    said = process.communicate(timeout=60)[1]
+    if number == signal.SIGTERM:
+        assert process.returncode == 143
+        assert "the same command goes on from there" in said.splitlines()[-1]
+    (whole,) = [p for p in out.glob("cells/*/record.json") if (p.parent / "run").exists()]
+    before = whole.stat().st_mtime_ns
+
+    assert ranp(*arguments).code == 0
+    assert whole.stat().st_mtime_ns == before
+    for log in out.glob("cells/*/run"):
+        lines = (log / "metrics.jsonl").read_text().splitlines()
+        assert [json.loads(line)["epoch"] for line in lines] == list(range(1, 9))
+        # No epoch was trained to its end twice; a kill may come between an epoch and its line.
+        assert (log / "log.txt").read_text().count("loss") in (7, 8)
+    resumed = [log for log in out.glob("cells/*/run/log.txt") if "goes on at" in log.read_text()]
+    assert len(resumed) == 1 and resumed[0].parent.parent != whole.parent
+
+
+def count_lines(path: Path) -> int:
+    return path.read_text().count("\n")
