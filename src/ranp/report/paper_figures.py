@@ -301,12 +301,12 @@ def draw_overview(path: str | Path, panels: Mapping[str, Overview], unit: tuple[
         hollow = {"color": "#666666", "linestyle": "none", "fillstyle": "none", "markersize": 10}
         grid[0][column].plot([], [], marker="o", label="the paper's", **hollow)
         grid[0][column].set_title(title, loc="left", fontsize=9)
-        points = [*panel.ours.values(), *panel.printed.values()]
-        _logarithmic(grid[0][column], "y", [point.memory for point in points])
+        shown_points = [*panel.ours.values(), *panel.printed.values()]
+        _logarithmic(grid[0][column], "y", [each.memory for each in shown_points])
         if trained:
             grid[1][column].set_ylabel(f"loss of {panel.metric} (points)", fontsize=_SMALL)
         for axes in grid[:, column]:
-            _logarithmic(axes, "x", [point.gflops for point in points])
+            _logarithmic(axes, "x", [each.gflops for each in shown_points])
             axes.set_xlabel(unit[0], fontsize=_SMALL)
             axes.tick_params(labelsize=_SMALL)
             clean(axes)
