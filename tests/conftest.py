@@ -20,3 +20,9 @@ def shared_data() -> Path:
     if not (root / "data").is_dir():
         pytest.skip("no real sample data: set RANP_SHARED to the folder that holds data/")
     return root / "data"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Measured times are kept with the tests, not with the user's."""
+    os.environ["RANP_CACHE"] = str(tmp_path_factory.mktemp("cache"))

@@ -8,9 +8,13 @@ import pytest
 import torch
 from torch import nn
 
+import ranp
 from ranp.errors import UsageError
-from ranp.resources.latency import measure_latency
+from ranp.graph import build_graph
+from ranp.pruning import METHODS, Chooser
+from ranp.resources.latency import latency_table, measure_latency
 from ranp.resources.measuring import Timing, time_in_turns
+from ranp.resources.timing_cache import TimingCache
 
 
 def small_network():
@@ -77,3 +81,74 @@ def test_spread_is_the_median_deviation_relative_to_the_median():
 def test_unknown_mode_is_refused():
     with pytest.raises(UsageError, match="unknown mode 'training': use train or inference"):
         measure_latency(nn.Linear(2, 2), (1, 2), mode="training")
+
+
+def test_table_holds_every_layer_at_its_real_shape(tmp_path, monkeypatch):
+    seen = []
+
+    def measured(module, shape, mode):
+        seen.append((type(module).__name__, shape, mode))
+        return {"layer": float(len(seen))}
+
+    monkeypatch.setattr("ranp.resources.latency._layer_seconds", measured)
+    model = nn.Sequential(
+        nn.Conv3d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv3d(4, 4, 3), nn.Flatten(), nn.Linear(32, 2)
+    )
+    graph = build_graph(model, (2, 1, 4, 4, 4))
+    cache = TimingCache(tmp_path)
+    table = latency_table(model, graph, cache=cache)
+    assert seen == [
+        ("Conv3d", (2, 1, 4, 4, 4), "train"),
+        ("Conv3d", (2, 4, 4, 4, 4), "train"),
+        ("Linear", (2, 32), "train"),
+    ]
+    assert table == {"0": 1.0, "2": 2.0, "4": 3.0}
+    assert latency_table(model, graph, cache=cache) == table and len(seen) == 3  # kept
+    latency_table(model, graph, mode="inference", cache=cache)
+    assert len(seen) == 6
+
+
+def test_layers_are_really_run(tmp_path):
+    calls = []
+
+    class Spy(nn.Conv3d):
+        def forward(self, x):
+            calls.append((self.training, x.requires_grad))
+            return super().forward(x)
+
+    model = nn.Sequential(Spy(1, 2, 1))
+    graph = build_graph(model, (1, 1, 4, 4, 4))
+    calls.clear()
+    assert latency_table(model, graph, cache=TimingCache(tmp_path))["0"] > 0
+    assert set(calls) == {(True, True)}
+
+
+def test_ranp_l_reweights_by_the_table(monkeypatch):
+    model = nn.Sequential(nn.Conv3d(1, 8, 1), nn.Conv3d(8, 8, 1), nn.Conv3d(8, 2, 1))
+    graph = build_graph(model, (1, 1, 4, 4, 4))
+    costs = {"0": 5.0, "1": 0.0, "2": 1.0}
+    monkeypatch.setattr("ranp.pruning.choose.latency_table", lambda *args: costs)
+    loader = [(torch.rand(1, 1, 4, 4, 4), torch.randint(0, 2, (1, 4, 4, 4)))]
+    scores = ranp.score(model, loader, nn.functional.cross_entropy, graph=graph)
+    measured = Chooser(model, graph, METHODS["ranp-l"], scores)
+    given = Chooser(model, graph, METHODS["weighted"], scores, resource=costs)
+    for name, importance in measured.importance.items():
+        assert (importance == given.importance[name]).all()
+
+
+def test_damaged_entries_are_measured_again(tmp_path):
+    cache = TimingCache(tmp_path)
+    assert cache.get({"a": 1}, lambda: {"x": 2.0}) == {"x": 2.0}
+    (path,) = cache.directory.iterdir()
+    path.write_text(path.read_text().replace("2.0", "7.0"))
+    assert cache.get({"a": 1}, lambda: {"x": 3.0}) == {"x": 3.0}
+    assert cache.get({"a": 1}, lambda: {"x": 4.0}) == {"x": 3.0}
+    assert cache.get({"a": 2}, lambda: {"x": 5.0}) == {"x": 5.0}
+
+
+def test_cache_is_where_the_user_says(monkeypatch, tmp_path):
+    monkeypatch.setenv("RANP_CACHE", str(tmp_path / "here"))
+    assert TimingCache().directory == tmp_path / "here" / "timings"
+    monkeypatch.delenv("RANP_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert TimingCache().directory == tmp_path / "ranp" / "timings"

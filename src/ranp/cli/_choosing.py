@@ -19,7 +19,7 @@ LambdaOption = Annotated[
     typer.Option("--lambda", help="How much cost matters (Eq. 10); by default the paper's."),
 ]
 ResourceOption = Annotated[
-    Literal["flops", "memory", "params"] | None,
+    Literal["flops", "memory", "params", "latency"] | None,
     typer.Option(help="What to reweight by instead of the method's own."),
 ]
 CouplingOption = Annotated[

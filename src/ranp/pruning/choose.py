@@ -29,6 +29,7 @@ from ranp.pruning.scores import Scores
 from ranp.pruning.select import NeuronScores, layerwise, random, top_k
 from ranp.pruning.snip import select_weights
 from ranp.resources import Costs, count
+from ranp.resources.latency import latency_table
 
 DELTA = 1e-4
 """How closely Algorithm 2 finds the maximum sparsity."""
@@ -96,13 +97,15 @@ class Chooser:
         return scores.average(method.criterion)
 
     def _tau(self, resource: Resource | Mapping[str, float]) -> Mapping[str, float]:
-        """Tau of Eq. 10: what each layer itself costs, by the paper's counting."""
+        """Tau of Eq. 10: what each layer itself costs, by the paper's counting or as measured."""
         if isinstance(resource, Mapping):
             return resource
+        if resource == "latency":
+            return latency_table(self.model, self.graph)
         column = {"flops": "flops", "memory": "activations", "params": "parameters"}.get(resource)
         if column is None:
             raise UsageError(
-                f"unknown resource '{resource}': use flops, memory, params or a mapping"
+                f"unknown resource '{resource}': use flops, memory, params, latency or a mapping"
             )
         costs = {cost.name: float(getattr(cost, column)) for cost in self._full_costs.layers}
         return {name: costs.get(name, 0.0) for name in self.graph.layers}

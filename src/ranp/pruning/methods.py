@@ -9,7 +9,7 @@ from ranp.errors import UsageError, suggest
 from ranp.pruning.importance import Reduction
 
 Criterion = Literal["mpmg", "mnmg", "magnitude", "synflow", "grasp", "snip", "none"]
-Resource = Literal["flops", "memory", "params"]
+Resource = Literal["flops", "memory", "params", "latency"]
 Selection = Literal["global", "layerwise", "random", "weights", "flat"]
 
 DEFAULT_LAMBDA = 11.0  # the paper's value for ShapeNet
@@ -61,6 +61,7 @@ class Method:
 _TABLE = (
     Method("ranp-f", "RANP by FLOPs: the paper's method", "mpmg", balance=True, resource="flops"),
     Method("ranp-m", "RANP by activation memory", "mpmg", balance=True, resource="memory"),
+    Method("ranp-l", "RANP by measured latency", "mpmg", balance=True, resource="latency"),
     Method("weighted", "balanced between layers, without resources", "mpmg", balance=True),
     Method("vanilla", "MPMG-sum: neuron importance as it is", "mpmg"),
     Method("mpmg-mean", "MPMG, mean over a neuron's weights", "mpmg", "mean"),

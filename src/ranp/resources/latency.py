@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from ranp.errors import UsageError
-from ranp.graph import TensorShape, describe_inputs, unwrap
+from ranp.graph import ChannelGraph, TensorShape, describe_inputs, unwrap
 from ranp.graph.operation import tensors_in
+from ranp.graph.propagation import Extent
 from ranp.graph.surgery import mode as run_mode
+from ranp.resources.machine import describe_machine
 from ranp.resources.measuring import time_in_turns, train_step, undisturbed
+from ranp.resources.timing_cache import TimingCache
 
 Mode = Literal["train", "inference"]
 MODES: tuple[Mode, ...] = ("train", "inference")
+_LAYER_REPETITIONS = 3
 
 
 def measure_latency(
@@ -48,6 +54,58 @@ def measure_latency(
         x = torch.randn(shape, dtype=description.dtype, device=description.device)
         act = runner(model, x, mode)
         return time_in_turns({"model": act}, repetitions, clock)["model"].median
+
+
+def latency_table(
+    model: nn.Module,
+    graph: ChannelGraph,
+    *,
+    mode: Mode = "train",
+    cache: TimingCache | None = None,
+) -> dict[str, float]:
+    """Measures what each layer takes, alone, on random numbers of the shape that it gets.
+
+    Args:
+        model: The full network.
+        graph: Its channel graph; its inputs say at which size.
+        mode: "train" is forward and backward, "inference" a forward.
+        cache: Where measured times are kept, by device, shapes and versions; the user's cache if
+            not given.
+
+    Returns:
+        Seconds by layer, all its calls together; 0 for layers that are no modules of their own
+        (raw parameters).
+    """
+    model = unwrap(model)
+    cache = TimingCache() if cache is None else cache
+    modules = dict(model.named_modules())
+    table = dict.fromkeys(graph.layers, 0.0)
+    for call in graph.calls:
+        if call.name in table:
+            module, shape = modules[call.name], _whole(call.inputs)
+            device = next(module.parameters()).device
+            what = {
+                "work": f"layer, {mode}",
+                "layer": repr(module),
+                "shape": list(shape),
+                **describe_machine(device),
+            }
+            measured = cache.get(what, partial(_layer_seconds, module, shape, mode))
+            table[call.name] += measured["layer"]
+    return table
+
+
+def _whole(extent: Extent) -> tuple[int, ...]:
+    """The shape of an extent while all channels live."""
+    return tuple(size if isinstance(size, int) else len(size) for size in extent)
+
+
+def _layer_seconds(module: nn.Module, shape: tuple[int, ...], mode: Mode) -> dict[str, float]:
+    alone = copy.deepcopy(module).train(mode == "train")
+    like = next(alone.parameters())
+    x = torch.randn(shape, dtype=like.dtype, device=like.device).requires_grad_(mode == "train")
+    act = runner(alone, x, mode)
+    return {"layer": time_in_turns({"layer": act}, _LAYER_REPETITIONS)["layer"].fastest}
 
 
 def runner(model: nn.Module, x: Tensor, mode: Mode) -> Callable[[], None]:
