@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -146,7 +148,10 @@ def _write(result: dict[str, Any], out: Path) -> list[Path]:
     write_text(files[2], runs_csv(result))
     write_sealed_json(files[3], result)
     if any(row["accuracy"] for at in result["budgets"] for row in at["rows"]):
-        write_comparison(page(result, title=f"Methods compared: {result['recipe']}"), files[4])
+        title = f"Methods compared: {result['recipe']}"
+        write_comparison(
+            page(result, title=title, command=shlex.join(["ranp", *sys.argv[1:]])), files[4]
+        )
         if find_spec("matplotlib") is not None:
             from ranp.report.comparison_figure import draw_comparison
 

@@ -26,7 +26,7 @@ def draw_comparison(path: str | Path, result: Result) -> None:
     figure, grid = pyplot.subplots(
         1,
         len(panels),
-        figsize=(_WIDTH, 0.9 + _ROW * len(methods)),
+        figsize=(_WIDTH, 1.15 + _ROW * len(methods)),
         sharex=True,
         sharey=True,
         squeeze=False,
@@ -43,7 +43,15 @@ def draw_comparison(path: str | Path, result: Result) -> None:
         clean(axes)
     grid[0][0].set_ylim(len(methods) - 0.4, -0.6)
     _within_bounds(grid[0][0])
-    figure.tight_layout()
+    figure.text(
+        0.99,
+        0.01,
+        "circles: runs; diamonds and bars: mean and its 95 % interval; dashed: the full network",
+        ha="right",
+        fontsize=7.5,
+        color="#555555",
+    )
+    figure.tight_layout(rect=(0, 0.05, 1, 1))
     save_figure(figure, path)
 
 
@@ -72,9 +80,10 @@ def _method(axes: Any, row: Mapping[str, Any], place: int, color: str) -> None:
         axes.axvline(100 * accuracy["mean"], color=color, linestyle="--", linewidth=0.8)
     if accuracy["low"] is not None:
         ends = [100 * accuracy["low"], 100 * accuracy["high"]]
-        axes.plot(ends, [place, place], color=color, linewidth=1.6, solid_capstyle="butt")
-    axes.plot(runs, [place] * len(runs), "o", color=color, markersize=3.5, alpha=0.45, mew=0)
-    axes.plot(100 * accuracy["mean"], place, "D", color=color, markersize=6, mec="white", mew=0.8)
+        axes.plot(ends, [place, place], color=color, linewidth=4, alpha=0.3, solid_capstyle="butt")
+    circles = {"markersize": 4.5, "mfc": "white", "mec": color, "clip_on": False, "zorder": 3}
+    axes.plot(runs, [place] * len(runs), "o", **circles)
+    axes.plot(100 * accuracy["mean"], place, "D", color=color, markersize=6.5, zorder=4)
 
 
 def _within_bounds(axes: Any) -> None:

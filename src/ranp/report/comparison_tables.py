@@ -206,7 +206,7 @@ def _compared(result: Result, at: Mapping[str, Any], row: Mapping[str, Any], nam
     full = row["method"] == "full"
     more: dict[str, str | tuple[str, float]] = {}
     if not full:
-        more["off the budget"] = (_deviation(row), means["deviation"])
+        more["off budget"] = (_signed_percent(means["deviation"]), means["deviation"])
     if difference is not None and not full:
         more[f"less {result['reference']}"] = (_points(difference), difference["mean"])
         if difference["p_holm"] is not None:
