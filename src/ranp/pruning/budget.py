@@ -90,18 +90,20 @@ def matched(
     def costs(alive: Alive) -> float:
         return cost(count(chooser.model, chooser.graph, alive))
 
-    def near(alive: Alive) -> bool:
-        return budget - costs(alive) <= _NEAR * budget
-
     sparsity = smallest_sparsity(chooser, lambda alive: costs(alive) <= budget)
     if sparsity is None:
         raise _too_dear(chooser, cost, budget)
     alive = chooser.choose(sparsity)
+    if budget - costs(alive) <= _NEAR * budget:
+        return sparsity, alive
     for reach in (DELTA, window):
         waiting = np.flatnonzero(chooser.choose(max(sparsity - reach, 0.0)) & ~alive).tolist()
-        for neuron in sorted(waiting, key=lambda each: -costs(_with(alive, each))):
-            if costs(more := _with(alive, neuron)) <= budget and not near(alive):
+        prices = {neuron: costs(_with(alive, neuron)) for neuron in waiting}
+        for neuron in sorted(waiting, key=lambda each: -prices[each]):
+            if (spent := costs(more := _with(alive, neuron))) <= budget:
                 alive = more
+                if budget - spent <= _NEAR * budget:
+                    return sparsity, alive
     around = [alive, *(_with(alive, neuron) for neuron in waiting)]
     return sparsity, min(around, key=lambda each: abs(costs(each) - budget))
 

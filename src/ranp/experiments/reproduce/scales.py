@@ -147,7 +147,7 @@ PAIRS: dict[str, Pair] = {
                     },
                     samples=16,
                 ),
-                "smoke": Setting({"epochs": 1, "data.cases": 4, "batch": 2}, samples=2),
+                "smoke": Setting({"epochs": 1}, samples=2),
             },
         ),
         Pair(
