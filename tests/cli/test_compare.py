@@ -12,6 +12,7 @@ import pytest
 
 from ranp.files import read_sealed_json
 from tests.training.conftest import crops as _crops
+from tests.training.networks import Dropped
 
 crops = _crops  # a fixture
 RECIPE = "hippocampus-unet3d"
@@ -50,6 +51,18 @@ def test_a_comparison_from_the_command_line(ranp, crops, tmp_path):
     assert abs(rows["ranp-f"]["means"]["deviation"]) < 0.2
     assert rows["full"]["means"]["gflops"] == stored["full"]["gflops"]
     assert rows["flat"]["same_as"] == "layerwise"
+
+
+def test_a_network_of_ones_own(ranp, crops, tmp_path):
+    arguments = ("compare", "--recipe", RECIPE, "--smoke", "--data", crops, "--out", tmp_path)
+    own = ("--network", "tests.training.networks:Dropped", "--methods", "random", "--seeds", 1)
+    outcome = ranp(*arguments, *own, "--set", "epochs=1", "--budget", "params=50%", "--json")
+    assert outcome.code == 0
+    (row,) = outcome.json["budgets"][0]["rows"]
+    parameters = sum(p.numel() for p in Dropped().parameters())
+    assert outcome.json["full"]["parameters"] == parameters
+    assert row["means"]["parameters"] == pytest.approx(parameters / 2, rel=0.1)
+    assert outcome.json["reference"] == "random"
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,22 @@ def test_processes_share_the_cells_out(tmp_path):
         assert len((store.place(cell) / "computed-by.txt").read_text().split()) == 1
 
 
+def require(directory: Path) -> None:
+    assert Store(directory).require(CELLS[0], slow_square) == square(CELLS[0], None)
+
+
+def test_what_is_required_is_computed_once_and_waited_for(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=require, args=(tmp_path,)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+        assert process.exitcode == 0
+    computed = Store(tmp_path).place(CELLS[0]) / "computed-by.txt"
+    assert len(computed.read_text().split()) == 1
+
+
 def hang(directory: Path) -> None:
     def forever(cell, place):
         (place / "begun").touch()

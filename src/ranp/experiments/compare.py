@@ -285,7 +285,7 @@ def _at_budget(design: Design, store: Store, text: str) -> dict[str, Any]:
         ],
         "least_flip_p": least_flip_p(seeds),
         "conclusion": _conclusion(design.reference, differences, seeds),
-        "cautions": _cautions(runs),
+        "cautions": _cautions({name: found for name, found in runs.items() if name not in twins}),
     }
 
 
