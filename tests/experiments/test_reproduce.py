@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ranp.data.registry import synthesise
 from ranp.errors import UsageError
 from ranp.experiments.paper import RESOURCES, capability, printed
 from ranp.experiments.reproduce import EXPERIMENTS, find_experiment, reproduce
@@ -192,6 +193,19 @@ def test_data_that_is_not_there_is_left_out_or_asked_for(tmp_path):
         partial.pairs([SHAPENET])
     with pytest.raises(UsageError, match="no directory 'shapenet'"):
         EXPERIMENTS["table-transfer"].module().cells(partial)
+
+
+def test_a_data_set_on_disk_is_scored_wherever_it_lies(tmp_path):
+    synthesise("brats", tmp_path / "here", cases=5, size=24, seed=0)
+    (tmp_path / "there").symlink_to(tmp_path / "here")
+    here, there = (study(tmp_path, data={"brats": tmp_path / p}) for p in ("here", "there"))
+    brats = PAIRS["unet3d-brats"]
+    cell = here.scores(brats, 0)
+    assert cell == there.scores(brats, 0) and cell["cases"] is not None
+    assert cell != study(tmp_path).scores(brats, 0)
+    assert here.complete([cell], quiet) == 1
+    assert there.complete([cell], quiet) == 0
+    assert there.result(cell)["batches"] == 4  # of five cases one validates
 
 
 def begin(directory: Path) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+_FIXED = "\N{NO-BREAK SPACE}"  # narrow columns break between figures, not within
+
 
 @dataclass(frozen=True)
 class Column:
@@ -139,7 +141,8 @@ class Beside:
         if figure.printed is None:
             return ours
         printed = _number(figure.printed, figure.printed_spread, column)
-        return f"{ours} / {printed}{self._difference(figure, column)}"
+        slash = f"{_FIXED}/{_FIXED}" if figure.deviation is None else f"{_FIXED}/ "
+        return f"{ours}{slash}{printed}{self._difference(figure, column)}"
 
     def _difference(self, figure: Figure, column: Column) -> str:
         if figure.mean is None or figure.printed is None or (figure.exact and self.agrees(figure)):
@@ -149,7 +152,7 @@ class Beside:
             return f" ({points})" if float(points) else ""
         if figure.printed == 0:
             return ""
-        return f" ({100 * (figure.mean / figure.printed - 1):+.1f} %)"
+        return f" ({100 * (figure.mean / figure.printed - 1):+.1f}{_FIXED}%)"
 
     def verdict(self, row: Row) -> str:
         """What comparing says in a word."""
@@ -212,4 +215,5 @@ def _number(value: float | None, deviation: float | None, column: Column) -> str
     if value is None:
         return "–"
     form = f".{column.digits}{'g' if column.significant else 'f'}"
-    return f"{value:{form}}" + ("" if deviation is None else f" ± {deviation:{form}}")
+    spread = "" if deviation is None else f"{_FIXED}±{_FIXED}{deviation:{form}}"
+    return f"{value:{form}}{spread}"
