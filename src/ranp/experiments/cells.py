@@ -6,21 +6,22 @@ methods of a seed share its scores and its generated data, which are cells of th
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from torch import nn
 
 from ranp.api import make_plan
 from ranp.data.loader import Loader
 from ranp.data.registry import synthesise
 from ranp.errors import InfeasibleError, UsageError
+from ranp.experiments.cpu_clock import CpuClock
 from ranp.experiments.store import Cell, Store
-from ranp.files import canonical_json, sha256, write_text
+from ranp.files import canonical_json, sha256
 from ranp.graph import ChannelGraph, build_graph
 from ranp.pruning import Chooser, Method, Scores, find_method, score
 from ranp.pruning.batches import no_forward
@@ -245,23 +246,7 @@ class TrainingCells:
 
         def compute(cell: Cell, place: Path) -> dict[str, Any]:
             began = time.process_time()
-            job = Job(config, place, data=data)
-            loader = None
-            if method.needs_data:
-                cases = open_split(job, "train", config.pruning.size or config.data.size)
-                loader = Loader(cases, 1, training=True, workers=config.data.workers)
-            task = make_task(config.task, window=config.data.size)
-            scores = score(
-                full,
-                graph,
-                loader,
-                (lambda model, batch: task.loss(model(batch["x"]), batch))
-                if method.needs_data
-                else no_forward,
-                statistics=method.statistics,
-                batches=config.pruning.batches if method.needs_data else None,
-                seed=config.seed,
-            )
+            scores = _scored(config, method, data, full, graph)
             scores.save(place / "scores.safetensors")
             return {"batches": scores.batches, "cpu_seconds": time.process_time() - began}
 
@@ -298,39 +283,32 @@ class TrainingCells:
         return self.store.place(wanted) / str(result["directory"])
 
 
-class CpuClock(Listener):
-    """Adds up the CPU time of a run over its interruptions, to the last whole epoch.
-
-    Attributes:
-        seconds: So far.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._before = float(json.loads(path.read_bytes())) if path.exists() else 0.0
-        self._began = time.process_time()
-        self.seconds = self._before
-
-    def __enter__(self) -> CpuClock:
-        self._began = time.process_time()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._note()
-
-    def finished_epoch(self, line: Mapping[str, Any]) -> None:
-        """Keeps the time: what a kill takes away is what will be computed again."""
-        self._note()
-
-    def _note(self) -> None:
-        self.seconds = self._before + time.process_time() - self._began
-        write_text(self._path, json.dumps(self.seconds))
-
-
 def input_shape(config: Config, data: Path) -> tuple[int, ...]:
     """A single training input; costs are counted at this size."""
     cases = open_split(Job(config, Path(), data=data), "train", config.data.size)
     return (1, *cases[0]["x"].shape)
+
+
+def _scored(
+    config: Config, method: Method, data: Path, full: nn.Module, graph: ChannelGraph
+) -> Scores:
+    """Scores a network for a method, one sample at a time, on a GPU where there is one."""
+    if not method.needs_data:
+        return score(full, graph, None, no_forward, statistics=method.statistics, seed=config.seed)
+    size = config.pruning.size or config.data.size
+    cases = open_split(Job(config, Path(), data=data), "train", size)
+    task = make_task(config.task, window=config.data.size)
+    scores = score(
+        full.to("cuda" if torch.cuda.is_available() else "cpu"),
+        graph,
+        Loader(cases, 1, training=True, workers=config.data.workers),
+        lambda model, batch: task.loss(model(batch["x"]), batch),
+        statistics=method.statistics,
+        batches=config.pruning.batches,
+        seed=config.seed,
+    )
+    full.to("cpu")
+    return scores
 
 
 def _planned(chooser: Chooser, wanted: TrainingCell) -> Plan:
