@@ -30,6 +30,10 @@ SIZES = {
     "i3d-ucf101": ((1, 3, 16, 224, 224), (1, 3, 16, 256, 256)),
 }
 OPTIMIZERS = ("momentum", "adam")
+BUDGETS = {
+    "unet3d-brats": ((2, 4, 32, 32, 32), 120 * 2**20),
+    "mobilenetv2-ucf101": ((2, 3, 16, 112, 112), 300 * 2**20),
+}
 _MIB = 2**20
 
 
@@ -82,6 +86,38 @@ def run() -> None:
                         flush=True,
                     )
     print(f"Largest error: {max(errors, key=abs):+.1%}")
+    print("\nNetworks fitted to a budget (MiB)")
+    print(
+        f"{'network':18} {'input':15} {'sparsity':>8} "
+        f"{'budget':>7} {'predicted':>9} {'measured':>9}"
+    )
+    for name, (shape, budget) in BUDGETS.items():
+        sparsity, predicted, measured = measure_fitted(name, shape, budget)
+        print(
+            f"{name:18} {'x'.join(map(str, shape)):15} {sparsity:8.4f} {budget / _MIB:7.0f} "
+            f"{predicted / _MIB:9.1f} {measured / _MIB:9.1f} ({measured / budget:.1%})",
+            flush=True,
+        )
+
+
+def measure_fitted(name: str, shape: tuple[int, ...], budget: int) -> tuple[float, float, int]:
+    """Sparsity, predicted and measured peak of a network that was fitted to a budget."""
+    batch, *sample = shape
+    result = ranp.fit(
+        build(name),
+        Loader(samples_like(name, shape), 1, training=True),
+        lambda output, target: F.cross_entropy(output, target, ignore_index=255),
+        memory=budget,
+        batch=batch,
+        input=tuple(sample),
+        device="cpu",
+        lam=registry.spec(name).reweighting,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        plan = Path(folder) / "plan.json"
+        result.plan.save(plan)
+        measured = measure(name, shape, "adam", plan).peak
+    return result.sparsity, result.figures["slim"]["memory"], measured
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def _units(prefixes: Mapping[str, float], *names: str) -> dict[str, float]:
 _UNITS: dict[ResourceName, dict[str, float]] = {
     "memory": _units(_DECIMAL, "", "b") | _units(_BINARY, "", "b"),
     "flops": _units(_DECIMAL, "", "flop", "flops"),
-    "params": _units(_DECIMAL, "", "params", "parameters"),
+    "params": _units(_DECIMAL, ""),
     "latency": {"": 1, "s": 1, "ms": 1e-3, "us": 1e-6, "min": 60},
 }
 _EXAMPLES: dict[ResourceName, str] = {

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from ranp.fitting.budgets import Budget, ResourceName, describe
 from ranp.fitting.search import Alternative
@@ -77,14 +78,37 @@ class Fitted:
 
 def fit_summary(fitted: Fitted, below: RenderableType) -> RenderableType:
     """For the terminal: neurons, costs, budgets, what holds the peak, alternatives, the answer."""
-    parts: list[RenderableType] = [below, "", _budget_table(fitted), "", _peak_table(fitted)]
+    memory = fitted.memory["slim"]
+    parts: list[RenderableType] = [
+        *(below, "", _heading(f"Budgets: {fitted.step}"), _budget_table(fitted)),
+        *(
+            "",
+            _heading(
+                f"What holds the peak of the slim network, {_PHASES[memory.timeline.peak_phase]}"
+            ),
+        ),
+        _peak_table(memory),
+    ]
     if fitted.alternatives:
-        parts += ["", alternatives_table(fitted.alternatives)]
+        parts += ["", _heading("Pruning less instead (sparsities to 0.01)")]
+        parts += [_alternatives_table(fitted.alternatives)]
     return Group(*parts, "", fitted.verdict, *fitted.notes)
 
 
+_PHASES = {
+    "forward": "in the forward pass",
+    "backward": "in the backward pass",
+    "step": "in the optimizer's step",
+}
+
+
+def _heading(text: str) -> Text:
+    """A line of its own: the title of a table is broken to the table's width."""
+    return Text(text, style="bold")
+
+
 def _budget_table(fitted: Fitted) -> Table:
-    result = table(f"Budgets, {fitted.step}")
+    result = table()
     result.add_column("")
     for heading in ("full", "slim", "budget", ""):
         result.add_column(heading, justify="right")
@@ -101,22 +125,18 @@ def _budget_table(fitted: Fitted) -> Table:
     return result
 
 
-def _peak_table(fitted: Fitted) -> Table:
-    memory = fitted.memory["slim"]
-    phase = {"step": "the optimizer's step"}.get(
-        memory.timeline.peak_phase, f"the {memory.timeline.peak_phase} pass"
-    )
-    result = table(f"What holds the peak of the slim network, in {phase}")
+def _peak_table(memory: TrainingMemory) -> Table:
+    result = table()
     result.add_column("layer", overflow="fold")
     result.add_column("MiB", justify="right")
     for holder in memory.holders[:_SHOWN_HOLDERS]:
-        result.add_row(holder.module or "(between layers, loss)", f"{holder.bytes / 2**20:,.1f}")
+        name = Text(holder.module or "(between layers, loss)")  # a name is no markup
+        result.add_row(name, f"{holder.bytes / 2**20:,.1f}")
     return result
 
 
-def alternatives_table(alternatives: tuple[Alternative, ...]) -> Table:
-    """Other ways to train within the budgets, the least pruned first."""
-    result = table("Pruning less instead", caption="Sparsities to 0.01.")
+def _alternatives_table(alternatives: tuple[Alternative, ...]) -> Table:
+    result = table()
     result.add_column("change", overflow="fold")
     result.add_column("sparsity", justify="right")
     result.add_column("memory", justify="right")

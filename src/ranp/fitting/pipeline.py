@@ -189,11 +189,12 @@ def fit(
     protect = tuple(protect)
     loader, first = _first_batch(loader)
     x, y = _pair(first) if forward is None else (None, None)
-    if (batch is None or input is None) and x is None:
+    if x is None and (batch is None or input is None):
         raise UsageError("say what is trained with: give batch and input")
+    first_shape = () if x is None else tuple(x.shape)
     step = TrainingStep(
-        batch=len(x) if batch is None and x is not None else int(batch or 1),
-        sample=tuple(x.shape[1:]) if input is None and x is not None else tuple(input or ()),
+        batch=first_shape[0] if batch is None else batch,
+        sample=first_shape[1:] if input is None else tuple(input),
         optimizer=optimizer,
         precision=precision,
         recompute=recompute,

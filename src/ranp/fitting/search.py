@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +14,8 @@ from ranp.fitting.training_step import TrainingStep, changes, is_part_of, varian
 from ranp.graph import Alive
 from ranp.pruning.choose import DELTA
 
-_STRIDES = 16
-_COARSE_STRIDES = 8
+_SCAN = 6
+_COARSE_SCAN = 2
 _COARSE = 0.01
 
 
@@ -109,22 +110,23 @@ def least_pruned(
     budgets: Sequence[Budget],
     *,
     below: float | None = None,
-    strides: int = _STRIDES,
     tolerance: float = DELTA,
+    scan: int = _SCAN,
 ) -> Found:
     """Finds the smallest sparsity whose slim network keeps every budget.
 
     Memory does not always fall when more is pruned: on a CPU, thin convolutions can run on kernels
-    that take more of it. So sparsities are tried from the smallest on, in strides; between the
-    last one that exceeds a budget and the first one that keeps all, they are halved.
+    that take more of it. So some sparsities are tried all over the range, smallest first; between
+    the last one that exceeds a budget and the first one that keeps all, the place is found by
+    interpolation.
 
     Args:
         costing: Knows what choices cost.
         step: How the network is trained.
         budgets: On what can be counted or predicted.
         below: The largest sparsity to try; the largest feasible one if not given.
-        strides: Into how many strides the range is divided.
         tolerance: How closely the sparsity is found.
+        scan: How many sparsities are tried all over the range.
     """
 
     def at(sparsity: float) -> Candidate:
@@ -132,25 +134,35 @@ def least_pruned(
         figures = costing.figures(alive, step, [b.resource for b in budgets])
         return Candidate(sparsity, alive, figures, excess(figures, budgets))
 
-    found = nearest = at(0.0)
-    if found.keeps:
-        return Found(found, None)
+    exceeding = nearest = at(0.0)
+    if exceeding.keeps:
+        return Found(exceeding, None)
     most = costing.chooser.max_sparsity() if below is None else below
-    exceeding = found
-    for stride in range(1, strides + 1):
-        found = at(most * stride / strides)
+    for number in range(1, scan + 1):
+        found = at(most * number / scan)
         if found.keeps:
             break
         exceeding, nearest = found, min(nearest, found, key=lambda each: each.worst)
     else:
         return Found(nearest, nearest.binding)
-    while found.sparsity - exceeding.sparsity > tolerance:
-        middle = at(0.5 * (exceeding.sparsity + found.sparsity))
+    by_halves = False
+    while (width := found.sparsity - exceeding.sparsity) > tolerance:
+        middle = at(
+            0.5 * (exceeding.sparsity + found.sparsity) if by_halves else _guess(exceeding, found)
+        )
         if middle.keeps:
             found = middle
         else:
             exceeding = middle
+        by_halves = found.sparsity - exceeding.sparsity > width / 2
     return Found(found, exceeding.binding)
+
+
+def _guess(exceeding: Candidate, found: Candidate) -> float:
+    """Where the budget would be met if its share fell evenly on a logarithmic scale."""
+    high, low = math.log(exceeding.worst), math.log(max(found.worst, 1e-9))
+    share = min(max(high / max(high - low, 1e-9), 0.02), 0.98)
+    return exceeding.sparsity + share * (found.sparsity - exceeding.sparsity)
 
 
 def find_alternatives(
@@ -184,8 +196,8 @@ def find_alternatives(
                 other,
                 budgets,
                 below=max(below, 0.0),
-                strides=_COARSE_STRIDES,
                 tolerance=_COARSE,
+                scan=_COARSE_SCAN,
             ).best
         except (RuntimeError, ValueError, TraceError):
             continue  # the network does not take volumes of this size

@@ -1,0 +1,110 @@
+"""`ranp fit` on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ranp.slimming import Plan
+from tests.cli import factories
+
+SMALL = ("fit", "tests.cli.factories:small", "--data", "tests.cli.factories:batches")
+STEP = ("--input", "1,24,24,24", "--batch", "2", "--device", "cpu")
+
+
+@pytest.fixture(autouse=True)
+def at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+
+
+def test_json_says_what_was_found(ranp):
+    full = ranp(*SMALL, *STEP, "--memory", "1GiB", "--json")
+    assert full.code == 0 and full.json["sparsity"] == 0 and full.json["binding"] is None
+    budget = int(0.8 * full.json["predicted_peak_bytes"])
+    done = ranp(*SMALL, *STEP, "--memory", budget, "--json")
+    found = done.json
+    assert done.code == 0 and found["feasible"]
+    assert found["budget_bytes"] == budget and found["binding"] == "memory"
+    assert 0.6 * budget < found["predicted_peak_bytes"] <= budget
+    assert 0 < found["sparsity"] < 1
+    assert found["slim"]["neurons"] < found["full"]["neurons"] == 16
+    assert found["step"] == {
+        "batch": 2,
+        "input": [1, 24, 24, 24],
+        "optimizer": "adam",
+        "precision": "32",
+        "recompute": False,
+        "device": "cpu",
+    }
+    assert found["alternatives"] == sorted(found["alternatives"], key=lambda a: a["sparsity"])
+    assert "Next:" in done.err
+
+
+def test_the_result_is_written(ranp, tmp_path):
+    out = tmp_path / "out"
+    done = ranp(*SMALL, *STEP, "--params", "800", "--out", out)
+    assert done.code == 0 and "params (800 parameters) binds" in done.out
+    names = {path.name for path in out.iterdir()}
+    assert names >= {
+        *("plan.json", "pruning.json", "report.html"),
+        *("scores.safetensors", "weights.safetensors"),
+    }
+    slim = Plan.load(out / "plan.json").apply(factories.small())
+    assert sum(p.numel() for p in slim.parameters()) <= 800
+    assert 'id="timeline"' in (out / "report.html").read_text()
+
+
+def test_stored_scores_are_used(ranp, tmp_path):
+    scores = tmp_path / "scores.safetensors"
+    ranp("score", *SMALL[1:], "--input", "1,1,8,8,8", "--out", scores)
+    again = ranp(*SMALL[:2], *STEP, "--scores", scores, "--params", "800", "--json")
+    anew = ranp(*SMALL, *STEP, "--params", "800", "--json")
+    assert again.code == anew.code == 0
+    assert again.json["layers"] == anew.json["layers"]
+
+
+def test_what_cannot_be_reached_ends_with_3(ranp):
+    done = ranp(*SMALL, *STEP, "--memory", "100KiB", "--json")
+    assert done.code == 3
+    assert not done.json["feasible"]
+    assert done.json["nearest"]["figures"]["memory"] > 100 * 1024
+    assert "the nearest takes" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (STEP, "give a budget: memory, flops, params, latency"),
+        ((*STEP, "--memory", "8 apples"), "'8 apples' is no amount of memory; write it as 8GiB"),
+        ((*STEP, "--flops", "-3G"), "must be positive"),
+        (("--memory", "1GiB"), "say what input"),
+        ((*STEP, "--memory", "1GiB", "--batch", "0"), "batch"),
+        ((*STEP, "--memory", "1GiB", "--precision", "8"), "precision"),
+    ],
+)
+def test_wrong_arguments_end_with_2(ranp, arguments, words):
+    done = ranp(*SMALL, *arguments)
+    assert done.code == 2 and words in done.err and done.err.count("\n") == 1
+
+
+def test_a_network_of_the_paper_is_scored_small(ranp):
+    done = ranp(
+        *("fit", "mobilenetv2-ucf101", "--memory", "150MiB", "--input", "3,8,64,64"),
+        *("--samples", "1", "--device", "cpu", "--json"),
+    )
+    assert done.code == 0 and done.json["sparsity"] == 0
+    assert done.json["scored_with"].startswith("1 samples of synthetic ucf101")
+
+
+@pytest.mark.slow
+def test_brats_in_8_gib(ranp):
+    done = ranp(
+        *("fit", "unet3d-brats", "--memory", "8GiB", "--batch", "2"),
+        *("--input", "4,128,128,128", "--device", "cpu", "--json"),
+    )
+    found = done.json
+    assert done.code == 0
+    assert found["budget_bytes"] == 8 * 2**30
+    assert 0.9 * 8 * 2**30 <= found["predicted_peak_bytes"] <= 8 * 2**30
+    assert found["alternatives"][0]["sparsity"] == 0

@@ -1,0 +1,102 @@
+"""Budgets in the words that people use."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ranp.errors import UsageError
+from ranp.fitting.budgets import Budget, describe, make_budgets, parse_budget
+
+
+@pytest.mark.parametrize(
+    ("resource", "text", "amount"),
+    [
+        ("memory", "8GiB", 8 * 1024**3),
+        ("memory", "500MB", 500_000_000),
+        ("memory", "1.5 GB", 1.5e9),
+        ("memory", "24gib", 24 * 1024**3),
+        ("memory", "2G", 2e9),
+        ("memory", "2Gi", 2 * 1024**3),
+        ("memory", "123456", 123456),
+        ("memory", 4096, 4096),
+        ("flops", "20GFLOPs", 20e9),
+        ("flops", "1.2 TFLOPS", 1.2e12),
+        ("flops", "300M", 300e6),
+        ("flops", "2e9", 2e9),
+        ("params", "3M", 3e6),
+        ("params", "250k", 250e3),
+        ("latency", "250ms", 0.25),
+        ("latency", "1.5s", 1.5),
+        ("latency", "900us", 900e-6),
+        ("latency", 0.5, 0.5),
+    ],
+)
+def test_amounts(resource, text, amount):
+    assert parse_budget(resource, text) == Budget(resource, pytest.approx(amount, rel=1e-12))
+
+
+@pytest.mark.parametrize(
+    ("resource", "text", "says"),
+    [
+        ("memory", "8 apples", "'8 apples' is no amount of memory; write it as 8GiB"),
+        ("memory", "8GFLOPs", "no amount of memory"),
+        ("memory", "lots", "no amount of memory"),
+        ("memory", "", "no amount of memory"),
+        ("flops", "20GiB", "'20GiB' is no amount of flops; write it as 20GFLOPs"),
+        ("params", "3ms", "no amount of params; write it as 3M"),
+        ("latency", "3M", "no amount of latency; write it as 250ms"),
+        ("memory", "-8GiB", "must be positive, and '-8GiB' is not"),
+        ("memory", "0", "must be positive"),
+        ("latency", -1.0, "must be positive"),
+        ("memory", float("nan"), "must be positive"),
+        ("memory", float("inf"), "must be positive"),
+        ("memory", True, "is a number or a text, not True"),
+        ("memory", [8], r"is a number or a text, not \[8\]"),
+    ],
+)
+def test_what_is_no_amount_is_refused(resource, text, says):
+    with pytest.raises(UsageError, match=says):
+        parse_budget(resource, text)
+
+
+def test_a_budget_is_needed():
+    with pytest.raises(UsageError, match="give a budget: memory, flops, params, latency"):
+        make_budgets({"memory": None, "flops": None})
+
+
+def test_budgets_keep_their_order():
+    made = make_budgets({"memory": "1KiB", "flops": None, "params": 7})
+    assert made == (Budget("memory", 1024.0), Budget("params", 7.0))
+
+
+@given(
+    number=st.floats(min_value=0.01, max_value=1e4),
+    prefix=st.sampled_from(["", "k", "M", "G", "T"]),
+    space=st.sampled_from(["", " "]),
+)
+def test_binary_prefixes_are_larger_than_decimal_ones(number, prefix, space):
+    decimal = parse_budget("memory", f"{number!r}{space}{prefix}B").limit
+    factor = 1000.0 ** ["", "k", "M", "G", "T"].index(prefix)
+    assert decimal == pytest.approx(number * factor)
+    if prefix:
+        binary = parse_budget("memory", f"{number!r}{space}{prefix}iB").limit
+        assert binary / decimal == pytest.approx(
+            (1.024) ** ["k", "M", "G", "T"].index(prefix) * 1.024
+        )
+
+
+@given(st.floats(min_value=1e8, max_value=1e13))
+def test_what_is_described_can_be_parsed_again(amount):
+    for resource in ("memory", "flops"):
+        again = parse_budget(resource, describe(resource, amount)).limit
+        assert again == pytest.approx(amount, rel=0.01)
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_an_amount_or_refused(text):
+    try:
+        assert parse_budget("memory", text).limit > 0
+    except UsageError as error:
+        assert "memory" in str(error)

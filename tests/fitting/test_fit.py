@@ -1,0 +1,292 @@
+"""`ranp.fit`: the least pruned network that keeps its budgets."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import ranp
+from ranp.errors import InfeasibleError, UsageError
+from ranp.fitting import DoesNotFit, machine, scoring
+from ranp.fitting.target import loss_like
+from ranp.fitting.training_step import TrainingStep
+from ranp.pruning.choose import DELTA
+from tests.pruning.nets import given_back
+from tests.resources.allocator import step_peak
+
+MiB = 2**20
+STEP = {"batch": 2, "input": (2, 24, 24, 24), "device": "cpu"}
+on_avx2 = pytest.mark.skipif(
+    torch.backends.cpu.get_cpu_capability() != "AVX2", reason="oneDNN has other kernels elsewhere"
+)
+
+
+def peak(model, batch=2, edge=24, **options):
+    """What a step takes, by a target written by hand."""
+
+    def loss(output):
+        return F.cross_entropy(output, torch.zeros(batch, edge, edge, edge, dtype=torch.int64))
+
+    return ranp.predict_training_memory(
+        model, (batch, 2, edge, edge, edge), loss=loss, **options
+    ).peak
+
+
+def test_memory_is_kept_and_no_more_is_pruned_than_that_takes(model, loader, loss):
+    budget = int(0.7 * peak(model))
+    with given_back(model):
+        result = ranp.fit(model, loader, loss, memory=budget, **STEP)
+    assert result.binding == "memory"
+    assert 0.9 * budget < peak(result.model) <= budget
+    assert result.figures["slim"]["memory"] == peak(result.model)
+    assert result.figures["full"]["memory"] == peak(model)
+
+    wider = ranp.plan(
+        model,
+        result.scores,
+        sparsity=result.sparsity - 2 * DELTA,
+        example_input=(1, 2, 24, 24, 24),
+    ).apply(model)
+    assert peak(wider) > budget
+
+
+@on_avx2
+def test_a_real_step_keeps_the_budget(model, loader, loss):
+    budget = int(0.6 * peak(model))
+    slim = ranp.fit(model, loader, loss, memory=budget, **STEP).model.train()
+    x, y = torch.randn(2, 2, 24, 24, 24), torch.zeros(2, 24, 24, 24, dtype=torch.int64)
+    measured = step_peak(
+        slim, x, torch.optim.Adam(slim.parameters()), lambda output: loss(output, y)
+    )
+    assert 0.85 * budget < measured + y.nbytes <= 1.005 * budget
+
+
+def test_operations_and_parameters_are_kept(model, loader, loss):
+    full = ranp.count(model, ranp.trace(model, (1, 2, 24, 24, 24)))
+    by_flops = ranp.fit(model, loader, loss, flops=full.gflops * 0.5e9, **STEP)
+    assert by_flops.binding == "flops"
+    assert 0.45 < by_flops.after.gflops / full.gflops <= 0.5
+
+    by_params = ranp.fit(model, loader, loss, params=0.4 * full.parameters, **STEP)
+    numbers = sum(p.numel() for p in by_params.model.parameters())
+    assert by_params.binding == "params" and by_params.figures["slim"]["params"] == numbers
+    assert 0.36 < numbers / full.parameters <= 0.4
+    assert by_params.alternatives == ()
+
+
+def test_of_several_budgets_the_tightest_binds(model, loader, loss):
+    memory, parameters = peak(model), sum(p.numel() for p in model.parameters())
+    result = ranp.fit(model, loader, loss, memory=0.95 * memory, params=parameters // 4, **STEP)
+    assert result.binding == "params"
+    assert result.figures["slim"]["memory"] <= 0.95 * memory
+    assert result.figures["slim"]["params"] <= parameters // 4
+
+
+def test_a_network_that_fits_is_left_whole(model, loader, loss):
+    result = ranp.fit(model, loader, loss, memory="4GiB", flops="1TFLOPs", **STEP)
+    assert result.sparsity == 0 and result.binding is None and result.alternatives == ()
+    assert sum(p.numel() for p in result.model.parameters()) == sum(
+        p.numel() for p in model.parameters()
+    )
+    assert "nothing is pruned" in str(result)
+
+
+def test_a_tighter_budget_prunes_more(model, loader, loss):
+    scores = ranp.score(model, loader, loss)
+    sparsities = [
+        ranp.fit(model, scores=scores, memory=int(share * peak(model)), **STEP).sparsity
+        for share in (0.9, 0.7, 0.5)
+    ]
+    assert 0 < sparsities[0] < sparsities[1] < sparsities[2]
+
+
+def test_channels_come_in_multiples(model, loader, loss):
+    result = ranp.fit(model, loader, loss, memory=0.7 * peak(model), multiple=4, **STEP)
+    widths = [
+        m.out_channels
+        for name, m in result.model.named_modules()
+        if isinstance(m, nn.Conv3d) and name != "head"
+    ]
+    assert all(width % 4 == 0 for width in widths)
+    assert result.figures["slim"]["memory"] <= 0.7 * peak(model)
+
+
+def test_alternatives_keep_the_budget_and_prune_less(model, loader, loss):
+    large = {"batch": 2, "edge": 96, "device": "cuda"}
+    budget = int(0.5 * peak(model, **large))
+    result = ranp.fit(
+        model, loader, loss, memory=budget, batch=2, input=(2, 96, 96, 96), device="cuda"
+    )
+    by_change = {each.changes: each for each in result.alternatives}
+    assert list(by_change) == sorted(by_change, key=lambda c: (by_change[c].sparsity, len(c)))
+    assert all(each.sparsity < result.sparsity for each in result.alternatives)
+
+    half = by_change["batch 1",]
+    slim = ranp.plan(
+        model, result.scores, sparsity=half.sparsity, example_input=(1, 2, 96, 96, 96)
+    ).apply(model)
+    assert peak(slim, **{**large, "batch": 1}) == half.figures["memory"] <= budget
+
+    # What fits as it is is not joined with anything else.
+    whole = [set(changes) for changes, each in by_change.items() if each.sparsity == 0]
+    assert not any(one < set(other) for one in whole for other in by_change)
+
+
+def test_what_cannot_be_reached_says_how_near_one_comes_and_what_would_do(model, loader, loss):
+    with pytest.raises(DoesNotFit) as caught:
+        ranp.fit(model, loader, loss, memory="2MiB", **STEP)
+    error = caught.value
+    assert isinstance(error, InfeasibleError) and error.exit_code == 3
+    message = str(error)
+    assert "keeps a memory budget of 2.0 MiB with batch 2, 2x24x24x24, adam, cpu" in message
+    assert f"the nearest takes {error.nearest.figures['memory'] / MiB:.1f} MiB" in message
+    assert error.nearest.figures["memory"] > 2 * MiB
+
+
+def test_alternatives_are_named_where_nothing_else_fits(model):
+    step = {"batch": 4, "input": (2, 32, 32, 32), "device": "cpu"}
+    protect = ["*"]  # nothing can be pruned
+    budget = 0.7 * ranp.predict_training_memory(model, (4, 2, 32, 32, 32)).peak
+    with pytest.raises(DoesNotFit, match="these would: ") as caught:
+        ranp.fit(model, method="random", protect=protect, memory=budget, **step)
+    assert ("batch 2",) in {each.changes for each in caught.value.alternatives}
+    assert all(each.figures["memory"] <= budget for each in caught.value.alternatives)
+
+
+def test_nothing_of_the_training_size_is_allocated(model, loader, loss):
+    result = ranp.fit(
+        model, loader, loss, params="40k", batch=8, input=(2, 512, 512, 512), device="cuda"
+    )
+    assert result.figures["full"]["memory"] > 200 * 2**30
+
+
+def test_batch_and_input_are_the_loaders(model, loader, loss):
+    result = ranp.fit(model, loader, loss, memory="1GiB", device="cpu")
+    assert result.fitted.step.shape == (2, 2, 8, 8, 8)
+
+
+def test_methods_without_data_need_no_loader(model):
+    result = ranp.fit(model, method="random", params="20k", **STEP)
+    assert result.scores is None
+    assert 18_000 < sum(p.numel() for p in result.model.parameters()) <= 20_000
+
+
+def test_it_is_saved_with_the_timelines_of_its_step(model, loader, loss, tmp_path):
+    result = ranp.fit(model, loader, loss, memory=0.7 * peak(model), **STEP)
+    page = result.save(tmp_path / "out").read_text()
+    assert 'id="timeline"' in page and 'id="peak"' in page
+    lines = ranp.files.read_sealed_json(tmp_path / "out/pruning.json", "record")["timelines"]
+    assert max(lines["slim"]["bytes"]) == lines["slim"]["peak"] == peak(result.model)
+    assert 0 < lines["full"]["backward"] < lines["full"]["step"] <= len(lines["full"]["bytes"])
+
+
+def test_the_summary_names_budget_peak_and_alternatives(model, loader, loss):
+    large = {"batch": 2, "input": (2, 96, 96, 96), "device": "cuda"}
+    budget = 0.5 * peak(model, edge=96, device="cuda")
+    result = ranp.fit(model, loader, loss, memory=budget, **large)
+    text = str(result)
+    assert f"Sparsity {result.sparsity:.4f} keeps every budget; memory" in text
+    assert "What holds the peak of the slim network, in the backward pass" in text
+    assert "Pruning less instead" in text and "batch 1" in text
+    assert max(len(line) for line in text.splitlines()) <= 80
+
+
+def test_a_loss_that_looks_at_values_is_left_out_with_a_note(model, loader):
+    def looks(output, target):
+        return F.cross_entropy(output, target) * (2 if target.sum() > 0 else 1)
+
+    result = ranp.fit(model, loader, looks, memory="1GiB", **STEP)
+    assert result.fitted.notes == ("the memory of the loss is not in it: it depends on values",)
+
+
+def test_targets_grow_with_the_step():
+    seen = []
+
+    def loss(output, target):
+        seen.append(tuple(tuple(t.shape) for t in target))
+        return output.mean()
+
+    targets = (torch.zeros(2, 8, 6), torch.zeros(2, 3), torch.zeros(5))
+    at = loss_like(loss, torch.zeros(2, 1, 8, 6), targets, print)
+    at(TrainingStep(batch=7, sample=(1, 80, 60)))(torch.zeros(1))
+    assert seen == [((7, 80, 60), (7, 3), (5,))]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, "give a budget: memory, flops, params, latency"),
+        ({"memory": "8 apples"}, "'8 apples' is no amount of memory"),
+        ({"memory": "1GiB", "optimizer": "lion"}, "unknown optimizer 'lion'"),
+        ({"memory": "1GiB", "precision": "8"}, "unknown precision '8'"),
+        ({"memory": "1GiB", "batch": 0}, "a batch of 0 samples"),
+        ({"memory": "1GiB", "method": "magic"}, "magic"),
+    ],
+)
+def test_wrong_arguments_are_refused(model, loader, loss, options, says):
+    with pytest.raises(UsageError, match=says):
+        ranp.fit(model, loader, loss, **options)
+
+
+def test_without_a_loader_it_must_be_said_what_is_trained_with(model):
+    with pytest.raises(UsageError, match="say what is trained with: give batch and input"):
+        ranp.fit(model, memory="1GiB", method="random")
+    with pytest.raises(UsageError, match="ranp-f scores with data: give a loader, or scores"):
+        ranp.fit(model, loss=F.cross_entropy, memory="1GiB", batch=1, input=(2, 8, 8, 8))
+
+
+# Scoring with little memory.
+
+
+@pytest.fixture
+def little_memory(monkeypatch):
+    """Lets scoring take 100 bytes for a sample, 30 with checkpointing."""
+
+    def have(free):
+        monkeypatch.setattr(machine, "available_memory", lambda device: free)
+        monkeypatch.setattr(scoring, "predict_training_memory", predict)
+
+    def predict(model, shape, recompute, **options):
+        return SimpleNamespace(peak=(30 if recompute else 100) * shape[0])
+
+    return have
+
+
+@pytest.mark.parametrize(
+    ("free", "single", "recompute"),
+    [
+        (230, False, False),
+        (220, True, False),
+        (120, True, False),
+        (100, True, True),
+        (34, True, True),
+    ],
+)
+def test_scoring_takes_what_there_is(model, loader, little_memory, free, single, recompute):
+    little_memory(free)  # nine tenths of it can be used
+    economy = scoring.Economy(model, loader[0][0])
+    assert (economy.single, economy.recompute) == (single, recompute)
+    sizes = {x.shape[0] for x, _ in economy.batches(loader)}
+    assert sizes == ({1} if single else {2})
+
+
+def test_scoring_that_does_not_fit_is_refused_before_it_begins(model, loader, loss, monkeypatch):
+    monkeypatch.setattr(machine, "available_memory", lambda device: MiB)
+    with pytest.raises(InfeasibleError, match=r"has 1\.0 MiB left; score with smaller"):
+        ranp.fit(model, loader, loss, memory="1GiB", **STEP)
+
+
+def test_how_it_was_scored_is_said(model, loader, loss, little_memory):
+    little_memory(120)
+    result = ranp.fit(model, loader, loss, memory="1GiB", **STEP)
+    assert result.fitted.notes == ("scored with single samples, to fit this machine",)
+    assert result.scores.batches == 4
+
+
+def test_this_machine_has_memory():
+    free = machine.available_memory(torch.device("cpu"))
+    assert free is None or 2**24 < free < 2**50

@@ -1,0 +1,81 @@
+"""A budget of time, against a clock that depends on the network alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import ranp
+from ranp.errors import InfeasibleError
+from ranp.fitting import DoesNotFit, machine
+from ranp.resources import latency
+
+STEP = {"batch": 2, "input": (2, 8, 8, 8), "device": "cpu"}
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds are millionths of the parameters; notes what was measured."""
+    measured = []
+
+    def measure(model, shape, *, mode="train", repetitions=5):
+        assert mode == "train" and shape == (2, 2, 8, 8, 8)
+        measured.append(sum(p.numel() for p in model.parameters()))
+        return measured[-1] * 1e-6
+
+    monkeypatch.setattr(latency, "measure_latency", measure)
+    return measured
+
+
+def test_half_the_time_is_met_within_five_percent(model, loader, loss, clock):
+    full = sum(p.numel() for p in model.parameters()) * 1e-6
+    result = ranp.fit(model, loader, loss, latency=full / 2, **STEP)
+    seconds = sum(p.numel() for p in result.model.parameters()) * 1e-6
+    assert result.binding == "latency"
+    assert 0.95 * full / 2 <= seconds <= full / 2
+    assert result.figures["slim"]["latency"] == pytest.approx(seconds)
+    assert result.figures["full"]["latency"] == pytest.approx(full)
+    assert clock.count(round(seconds * 1e6)) >= 2  # what is kept was measured again
+
+
+def test_other_budgets_are_kept_too(model, loader, loss, clock):
+    parameters = sum(p.numel() for p in model.parameters())
+    result = ranp.fit(
+        model, loader, loss, latency=0.9e-6 * parameters, params=parameters // 3, **STEP
+    )
+    assert result.binding == "params"
+    assert result.figures["slim"]["params"] <= parameters // 3
+
+
+def test_a_network_that_is_fast_enough_is_left_whole(model, loader, loss, clock):
+    result = ranp.fit(model, loader, loss, latency="1s", **STEP)
+    assert result.sparsity == 0 and result.binding is None
+
+
+def test_a_time_that_cannot_be_reached(model, loader, loss, clock):
+    with pytest.raises(DoesNotFit, match=r"keeps a latency budget of 0\.0 ms") as caught:
+        ranp.fit(model, loader, loss, latency=1e-6, **STEP)
+    assert caught.value.nearest.figures["latency"] > 1e-6
+
+
+def test_what_does_not_fit_is_not_measured(model, loader, loss, clock, monkeypatch):
+    scores = ranp.score(model, loader, loss)
+    monkeypatch.setattr(machine, "available_memory", lambda device: 1000)
+    with pytest.raises(InfeasibleError, match="measuring a training step with batch 2"):
+        ranp.fit(model, scores=scores, latency="1s", **STEP)
+    assert clock == []
+
+
+def test_checkpointing_and_precision_are_on_while_measuring(model, loader, loss, monkeypatch):
+    seen = []
+
+    def measure(model, shape, *, mode):
+        patched = any("forward" in vars(module) for module in model.modules())
+        seen.append((patched, torch.is_autocast_enabled("cpu")))
+        return 1e-3
+
+    monkeypatch.setattr(latency, "measure_latency", measure)
+    scores = ranp.score(model, loader, loss)
+    for options in ({}, {"recompute": True}, {"precision": "bf16"}):
+        ranp.fit(model, scores=scores, latency="1s", **STEP, **options)
+    assert seen == [(False, False), (True, False), (False, True)]
