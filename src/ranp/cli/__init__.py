@@ -10,9 +10,11 @@ import typer
 
 from ranp._version import __version__
 from ranp.cli import (
+    bench,
     compare,
     data,
     demo,
+    doctor,
     evaluate,
     fit,
     inspect,
@@ -41,6 +43,7 @@ _PANELS = {
     "Prune": (demo, profile, prune, fit, score, plan, search, inspect, methods),
     "Train": (train, evaluate, predict, runs),
     "Look": (report, compare, reproduce),
+    "Measure": (bench, doctor),
 }
 for panel, modules in _PANELS.items():
     for module in modules:

@@ -108,16 +108,27 @@ def _layer_seconds(module: nn.Module, shape: tuple[int, ...], mode: Mode) -> dic
     return {"layer": time_in_turns({"layer": act}, _LAYER_REPETITIONS)["layer"].fastest}
 
 
-def runner(model: nn.Module, x: Tensor, mode: Mode) -> Callable[[], None]:
+def runner(
+    model: nn.Module,
+    x: Tensor,
+    mode: Mode,
+    loss: Callable[[Any], Tensor] | None = None,
+) -> Callable[[], None]:
     """What is timed: one training step (forward and backward), or one forward.
 
     It ends when the device has done its work. The model must already be in the right mode.
+
+    Args:
+        model: The network.
+        x: A batch.
+        mode: "train" or "inference".
+        loss: Makes a scalar of the model's output; the mean of all outputs if not given.
     """
     if mode not in MODES:
         raise UsageError(f"unknown mode '{mode}': use {' or '.join(MODES)}")
 
     def train() -> None:
-        train_step(model, lambda m: mean_of(m(x)))
+        train_step(model, lambda m: (loss or mean_of)(m(x)))
         _wait_for(x.device)
 
     def infer() -> None:

@@ -91,11 +91,12 @@ def measure_steps(
     Args:
         models: The networks by name; gradients are cleared.
         loss: Forward to a scalar.
-        repetitions: Timed steps of each.
+        repetitions: Timed steps of each; one more before them warms up, and is the one whose
+            memory is measured.
     """
     steps = {name: partial(train_step, model, loss) for name, model in models.items()}
     peaks = {name: peak_bytes(step) for name, step in steps.items()}
-    timings = time_in_turns(steps, repetitions)
+    timings = time_in_turns(steps, repetitions, warm_up=False)
     return {name: MeasuredStep(timings[name].median, peaks[name]) for name in models}
 
 

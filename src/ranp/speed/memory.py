@@ -30,12 +30,3 @@ def keep_freed_memory() -> bool:
         return False
     mallopt = ctypes.CDLL(None).mallopt
     return bool(mallopt(_M_MMAP_THRESHOLD, _LARGEST_BLOCK) and mallopt(_M_TRIM_THRESHOLD, _MOST))
-
-
-def return_freed_memory() -> None:
-    """Goes back to the settings a process starts with, and gives back what is free."""
-    if platform.libc_ver()[0] == "glibc":
-        libc = ctypes.CDLL(None)
-        libc.mallopt(_M_MMAP_THRESHOLD, 128 * 1024)
-        libc.mallopt(_M_TRIM_THRESHOLD, 128 * 1024)
-        libc.malloc_trim(0)

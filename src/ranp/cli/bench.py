@@ -1,0 +1,193 @@
+"""`ranp bench`: full against slim on this machine."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from ranp.cli._common import JsonOption, QuietOption, load_network, say, show, show_json
+from ranp.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from ranp.slimming import Plan
+
+_SCORING_SIZE, _SCORING_SAMPLES = 32, 2
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """What is compared: a network, and what its plan makes of it."""
+
+    name: str
+    full: nn.Module
+    plan: Plan
+    shape: tuple[int, ...]
+
+
+def command(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="NET|RUN|PLAN", help="A network's name, a run directory, or a plan.json."
+        ),
+    ],
+    sizes: Annotated[
+        str | None, typer.Option(help="Edges of the volumes (or frames), such as 32,64.")
+    ] = None,
+    batches: Annotated[str, typer.Option(help="Batch sizes.")] = "1,2",
+    mode: Annotated[
+        Literal["both", "train", "inference"], typer.Option(help="What to measure.")
+    ] = "both",
+    optimize: Annotated[
+        bool, typer.Option("--optimize", help="Put both networks through ranp.optimize first.")
+    ] = False,
+    repetitions: Annotated[int, typer.Option(min=1, help="Timed runs of each network.")] = 3,
+    threads: Annotated[int | None, typer.Option(min=1, help="Compute threads.")] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Measure although others use the machine.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Directory for bench.json and bench.png.")
+    ] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Measure the full against the slim network: training step, inference, memory."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler, which sees memory, talks a lot
+    import torch
+
+    from ranp.files import ensure_directory, write_sealed_json
+    from ranp.report.speed import bench_table, draw_bench
+    from ranp.resources.latency import MODES
+    from ranp.speed.bench import compare_speed
+
+    if out is not None:
+        ensure_directory(out)
+    edges, samples = _numbers(sizes, "--sizes"), _numbers(batches, "--batches")
+    if threads is not None:
+        torch.set_num_threads(threads)
+    pair = _open(target, quiet)
+    shapes = [(n, *space) for space in _spaces(pair.shape, edges) for n in samples]
+    costs = pair.plan.costs
+    bench = compare_speed(
+        pair.full,
+        pair.plan.apply(pair.full),
+        shapes,
+        theoretical=costs["full"]["gflops"] / costs["slim"]["gflops"],
+        modes=MODES if mode == "both" else (mode,),
+        optimized=optimize,
+        repetitions=repetitions,
+        force=force,
+        step=lambda message: say(quiet, f"Measuring {message}."),
+    )
+    record = {
+        "network": pair.name,
+        "method": pair.plan.method,
+        "sparsity": pair.plan.settings.get("sparsity"),
+        "optimized": optimize,
+        **bench.to_dict(),
+    }
+    how = "both optimized" if optimize else "as they are"
+    caption = (
+        f"{pair.name}, {pair.plan.method}, {how}: {bench.machine['device']}, "
+        f"{bench.machine['threads']} threads, load {bench.load:.1f}"
+    )
+    if out is not None:
+        write_sealed_json(out / "bench.json", {"kind": "bench", "schema": 1, **record})
+        draw_bench(out / "bench.png", record["comparisons"], caption)
+    if as_json:
+        show_json(record)
+    else:
+        show(bench_table(record["comparisons"], caption))
+    if out is not None:
+        say(quiet, f"Record and picture in {out}.")
+    say(quiet, "Next: ranp doctor says what slows this machine down.")
+
+
+def _numbers(text: str | None, option: str) -> list[int]:
+    if text is None:
+        return []
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise UsageError(f"{option} '{text}' is no list of whole numbers; write 1,2") from error
+    if min(numbers) < 1:
+        raise UsageError(f"{option} '{text}' has a number below 1")
+    return numbers
+
+
+def _spaces(shape: tuple[int, ...], edges: list[int]) -> list[tuple[int, ...]]:
+    """Shapes of a sample: of volumes every edge changes, of clips that of the frames."""
+    _, channels, depth, *frame = shape
+    if not edges:
+        return [shape[1:]]
+    is_volume = set(frame) == {depth}
+    return [(channels, edge if is_volume else depth, *([edge] * len(frame))) for edge in edges]
+
+
+def _open(target: str, quiet: bool) -> _Pair:
+    from ranp.slimming import Plan
+
+    path = Path(target)
+    if path.is_dir():
+        return _open_run(path)
+    if path.suffix == ".json":
+        plan = Plan.load(path)
+        if plan.network is None:
+            raise UsageError(
+                f"plan '{path}' does not say which network it is for: make it with `ranp prune NET`"
+            )
+        (stored,) = plan.inputs["args"]
+        shape = tuple(stored["tensor"])
+        network = load_network(plan.network, ",".join(map(str, shape)))
+        return _Pair(plan.network, network.model, plan, shape)
+    return _open_network(target, quiet)
+
+
+def _open_run(directory: Path) -> _Pair:
+    from ranp.training.job import read_job
+    from ranp.training.networks import build_network
+    from ranp.training.preparation import stored_plan
+
+    plan = stored_plan(directory)
+    if plan is None:
+        raise UsageError(f"run '{directory}' is of the full network: it has no plan to compare")
+    config = read_job(directory).config
+    (stored,) = plan.inputs["args"]
+    return _Pair(directory.name, build_network(config.network), plan, tuple(stored["tensor"]))
+
+
+def _open_network(name: str, quiet: bool) -> _Pair:
+    """A network of the paper, pruned as there, scored with a few synthetic samples."""
+    import torch
+
+    from ranp.api import make_plan
+    from ranp.cli._scoring import open_source, run_scoring
+    from ranp.graph import build_graph
+    from ranp.pruning import Chooser, find_method
+
+    if ":" in name:
+        raise UsageError(f"prune '{name}' first, and name its plan: ranp bench DIR/plan.json")
+    network, method = load_network(name, None), find_method("ranp-f")
+    assert network.spec is not None
+    torch.manual_seed(0)
+    graph = build_graph(network.model, network.input_shape)
+    is_volume = len(set(network.input_shape[2:])) == 1
+    source = open_source(
+        network, method, None, None, _SCORING_SAMPLES, 1, _SCORING_SIZE if is_volume else None, 0
+    )
+    say(quiet, f"Scoring {name} with {source.about}.")
+    scores, interruption = run_scoring(
+        network, graph, source, [method.name], weights="fresh", seed=0, quiet=quiet
+    )
+    if interruption.number:
+        raise typer.Exit(interruption.exit_code)
+    chooser = Chooser(network.model, graph, method, scores, lam=network.spec.reweighting)
+    plan = make_plan(chooser, network.spec.sparsity, network=name)
+    return _Pair(name, network.model, plan, network.input_shape)

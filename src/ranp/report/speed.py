@@ -1,0 +1,69 @@
+"""Full against slim in numbers and in a picture, from the record that `ranp bench` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from ranp.report.figures import PALETTE, clean, pyplot_module, save_figure
+from ranp.report.terminal import table
+
+Comparison = Mapping[str, Any]
+_MIB = 2**20
+
+
+def bench_table(comparisons: Sequence[Comparison], title: str) -> Table:
+    """A row per batch and mode: seconds, speed-up, and what share of the promised one it is."""
+    result = table(
+        title,
+        caption="Median of runs in turns; ± is the median distance from it. "
+        "Memory: peak of one run beside parameters and batch.",
+    )
+    result.add_column("what")
+    result.add_column("input")
+    for heading in ("full s", "slim s", "±", "x", "of", "realised", "full MiB", "slim MiB"):
+        result.add_column(heading, justify="right")
+    for row in comparisons:
+        full, slim = row["full"], row["slim"]
+        result.add_row(
+            str(row["mode"]),
+            "x".join(map(str, row["shape"])),
+            f"{full['seconds']:.3f}",
+            f"{slim['seconds']:.3f}",
+            f"{100 * max(full['spread'], slim['spread']):.0f} %",
+            f"{row['speedup']:.1f}",
+            f"{row['theoretical']:.1f}",
+            f"{100 * row['realised']:.0f} %",
+            f"{full['peak_bytes'] / _MIB:,.0f}",
+            f"{slim['peak_bytes'] / _MIB:,.0f}",
+        )
+    return result
+
+
+def draw_bench(path: str | Path, comparisons: Sequence[Comparison], caption: str) -> None:
+    """Bars of the measured speed-up, with a line where the FLOPs promise it.
+
+    Args:
+        path: Where the picture goes.
+        comparisons: As `ranp bench` records them.
+        caption: What was measured where.
+    """
+    pyplot = pyplot_module()
+    figure, axes = pyplot.subplots(figsize=(6.4, 1.2 + 0.42 * len(comparisons)))
+    colours = {"train": PALETTE[0], "inference": PALETTE[1]}
+    for place, row in enumerate(comparisons):
+        axes.barh(place, row["speedup"], color=colours[row["mode"]], height=0.62, zorder=2)
+        axes.plot([row["theoretical"]] * 2, [place - 0.4, place + 0.4], color="#444444", zorder=3)
+        label = f"{row['speedup']:.1f} x, {100 * row['realised']:.0f} %"
+        axes.text(row["speedup"], place, f" {label}", va="center", fontsize=8, zorder=4)
+    labels = [f"{row['mode']} {'x'.join(map(str, row['shape']))}" for row in comparisons]
+    axes.set_yticks(range(len(labels)), labels, fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.15 * max(max(r["theoretical"], r["speedup"]) for r in comparisons))
+    axes.set_xlabel("times as fast as the full network (line: FLOPs)")
+    axes.set_title(caption, loc="left", fontsize=10)
+    clean(axes)
+    save_figure(figure, path)

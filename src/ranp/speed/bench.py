@@ -1,0 +1,183 @@
+"""Full network against slim network, side by side in one run, and against what FLOPs promise."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ranp.errors import UsageError
+from ranp.resources.latency import MODES, Mode, mean_of, runner
+from ranp.resources.machine import BUSY, describe_machine, load, others_running
+from ranp.resources.measuring import Timing, peak_bytes, time_in_turns
+from ranp.speed.optimizing import optimization_of, optimize
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One network, as measured.
+
+    Attributes:
+        seconds: The median.
+        spread: Median distance from it, as a share of it.
+        times: All of them, in order.
+        peak_bytes: The most that was allocated at one time, over what was allocated before;
+            parameters and the batch are not in it.
+    """
+
+    seconds: float
+    spread: float
+    times: tuple[float, ...]
+    peak_bytes: int
+
+    @classmethod
+    def of(cls, timing: Timing, peak: int) -> Measured:
+        """From what was timed."""
+        return cls(timing.median, timing.spread, timing.seconds, peak)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Full against slim for one batch.
+
+    Attributes:
+        mode: "train" (forward, loss and backward) or "inference" (forward).
+        shape: Of the batch.
+        full: The full network.
+        slim: The slim one.
+        theoretical: How many times fewer FLOPs the slim network has.
+        treatment: What `ranp.optimize` kept for each network; empty where it was not asked.
+    """
+
+    mode: Mode
+    shape: tuple[int, ...]
+    full: Measured
+    slim: Measured
+    theoretical: float
+    treatment: Mapping[str, str]
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast the slim network is."""
+        return self.full.seconds / self.slim.seconds
+
+    @property
+    def realised(self) -> float:
+        """The share of the theoretical speed-up that is real."""
+        return self.speedup / self.theoretical
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for JSON."""
+        return {**asdict(self), "speedup": self.speedup, "realised": self.realised}
+
+
+@dataclass(frozen=True)
+class Bench:
+    """All comparisons of a run, and the machine.
+
+    Attributes:
+        comparisons: In the order in which they were measured.
+        machine: What was measured on.
+        load: Load average when it began.
+        others: Threads of other processes that were running when it began.
+    """
+
+    comparisons: tuple[Comparison, ...]
+    machine: Mapping[str, str | int]
+    load: float
+    others: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for JSON."""
+        return {
+            "machine": dict(self.machine),
+            "load": self.load,
+            "others_running": self.others,
+            "comparisons": [comparison.to_dict() for comparison in self.comparisons],
+        }
+
+
+def compare_speed(
+    full: nn.Module,
+    slim: nn.Module,
+    shapes: Iterable[Sequence[int]],
+    *,
+    theoretical: float,
+    modes: Iterable[Mode] = MODES,
+    optimized: bool = False,
+    repetitions: int = 3,
+    clock: Callable[[], float] = time.perf_counter,
+    force: bool = False,
+    step: Callable[[str], object] = lambda message: None,
+) -> Bench:
+    """Measures two networks in turns.
+
+    Args:
+        full: The full network.
+        slim: The slim one.
+        shapes: Of batches to measure with.
+        theoretical: How many times fewer FLOPs the slim network has.
+        modes: What to measure.
+        optimized: Whether both networks go through `ranp.optimize` first, for every shape.
+        repetitions: Timed runs of each network; one more before them warms up, and is the one
+            whose memory is measured.
+        clock: What is read before and after each run.
+        force: Measure although others use the machine.
+        step: Told what comes next.
+
+    Raises:
+        UsageError: Somebody else is using the machine.
+    """
+    busy, others = load(), others_running()
+    if others > BUSY and not force:
+        raise UsageError(
+            f"the machine is busy ({others:.1f} other threads running, load {busy:.1f}): figures "
+            "would say nothing; wait, or measure all the same with --force"
+        )
+    comparisons = []
+    for shape in shapes:
+        for mode in modes:
+            step(f"{mode} at {' x '.join(map(str, shape))}")
+            models = {"full": full, "slim": slim}
+            treatment: dict[str, str] = {}
+            if optimized:
+                models = {name: optimize(m, tuple(shape), mode) for name, m in models.items()}
+                treatment = {name: optimization_of(m).kept for name, m in models.items()}
+            full_run, slim_run = _measure(models, tuple(shape), mode, repetitions, clock)
+            comparisons.append(
+                Comparison(mode, tuple(shape), full_run, slim_run, theoretical, treatment)
+            )
+    machine = describe_machine(next(full.parameters()).device)
+    return Bench(tuple(comparisons), machine, busy, others)
+
+
+def _measure(
+    models: Mapping[str, nn.Module],
+    shape: tuple[int, ...],
+    mode: Mode,
+    repetitions: int,
+    clock: Callable[[], float],
+) -> list[Measured]:
+    like = next(models["full"].parameters())
+    x = torch.randn(shape, dtype=like.dtype, device=like.device)
+    for model in models.values():
+        model.train(mode == "train")
+    runs = {name: runner(model, x, mode, _usual_loss) for name, model in models.items()}
+    peaks = {name: peak_bytes(run) for name, run in runs.items()}
+    timings = time_in_turns(runs, repetitions, clock, warm_up=False)
+    return [Measured.of(timings[name], peaks[name]) for name in models]
+
+
+def _usual_loss(output: Any) -> Tensor:
+    """Cross-entropy where the output has classes, as training would; else the mean."""
+    if isinstance(output, Tensor) and output.dim() > 1 and output.shape[1] > 1:
+        labels = torch.zeros(
+            (output.shape[0], *output.shape[2:]), dtype=torch.int64, device=output.device
+        )
+        return F.cross_entropy(output, labels)
+    return mean_of(output)

@@ -1,0 +1,81 @@
+"""`ranp bench`: targets, options, record and picture."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import ranp as library
+from ranp.cli.bench import _spaces
+from ranp.files import read_sealed_json
+from ranp.models import registry
+
+
+@pytest.fixture(autouse=True)
+def quiet_machine(monkeypatch):
+    monkeypatch.setattr("ranp.speed.bench.others_running", lambda: 0.0)
+
+
+@pytest.fixture
+def plan(tmp_path):
+    """MobileNetV2 at a quarter of its width."""
+    name = "mobilenetv2-ucf101"
+    model = registry.build(name)
+    shape = registry.spec(name).input_shape
+    made = library.plan(model, sparsity=0.75, method="layerwise", example_input=shape)
+    path = tmp_path / "plan.json"
+    replace(made, network=name).save(path)
+    return path
+
+
+def test_a_plan_is_measured_against_its_network(ranp, plan, tmp_path):
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "out"
+    options = ("--sizes", "32", "--batches", "1,2", "--mode", "inference", "--repetitions", "1")
+    done = ranp("bench", plan, *options, "--out", out, "--json")
+    assert done.code == 0, done.err
+    record = done.json
+    assert [c["shape"] for c in record["comparisons"]] == [[n, 3, 16, 32, 32] for n in (1, 2)]
+    costs = library.Plan.load(plan).costs
+    for comparison in record["comparisons"]:
+        assert comparison["theoretical"] == costs["full"]["gflops"] / costs["slim"]["gflops"]
+        measured = comparison["full"]["seconds"] / comparison["slim"]["seconds"]
+        assert comparison["realised"] == pytest.approx(measured / comparison["theoretical"])
+    stored = read_sealed_json(out / "bench.json", "bench")
+    assert stored["comparisons"] == record["comparisons"]
+    assert (out / "bench.png").read_bytes()[1:4] == b"PNG"
+
+
+def test_the_table_names_the_machine(ranp, plan):
+    options = ("--sizes", "32", "--batches", "1", "--mode", "inference", "--repetitions", "1")
+    done = ranp("bench", plan, *options)
+    assert done.code == 0, done.err
+    assert "mobilenetv2-ucf101, layerwise, as they are" in done.out and "load" in done.out
+    assert "realised" in done.out and "ranp doctor" in done.err
+
+
+def test_sizes_are_edges_of_volumes_and_of_frames():
+    assert _spaces((1, 4, 64, 64, 64), [32]) == [(4, 32, 32, 32)]
+    assert _spaces((1, 3, 16, 112, 112), [56, 32]) == [(3, 16, 56, 56), (3, 16, 32, 32)]
+    assert _spaces((1, 3, 16, 112, 112), []) == [(3, 16, 112, 112)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("unet3d-shapnet",), "Did you mean 'unet3d-shapenet'"),
+        (("my.module:make",), "prune 'my.module:make' first, and name its plan"),
+        (("unet3d-shapenet", "--batches", "one"), "--batches 'one' is no list of whole numbers"),
+        (("unet3d-shapenet", "--sizes", "0"), "--sizes '0' has a number below 1"),
+    ],
+)
+def test_errors_say_what_to_do(ranp, arguments, message):
+    done = ranp("bench", *arguments)
+    assert done.code == 2 and message in done.err
+
+
+def test_a_busy_machine_is_refused(ranp, plan, monkeypatch):
+    monkeypatch.setattr("ranp.speed.bench.others_running", lambda: 1.5)
+    done = ranp("bench", plan, "--sizes", "32")
+    assert done.code == 2 and "busy (1.5 other threads running" in done.err

@@ -1,0 +1,77 @@
+"""Full against slim: what is compared with what, and when not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from ranp.errors import UsageError
+from ranp.speed import bench as library
+from ranp.speed.bench import Comparison, Measured, compare_speed
+
+
+def network(width):
+    return nn.Sequential(nn.Conv3d(1, width, 3, padding=1), nn.ReLU(), nn.Conv3d(width, 2, 1))
+
+
+@pytest.fixture
+def quiet_machine(monkeypatch):
+    monkeypatch.setattr(library, "others_running", lambda: 0.0)
+
+
+def test_every_shape_and_mode_is_compared(quiet_machine):
+    shapes = [(1, 1, 4, 4, 4), (2, 1, 6, 6, 6)]
+    found = compare_speed(network(8), network(2), shapes, theoretical=4.0, repetitions=3)
+    assert [(c.mode, c.shape) for c in found.comparisons] == [
+        (mode, shape) for shape in shapes for mode in ("train", "inference")
+    ]
+    for comparison in found.comparisons:
+        assert len(comparison.full.times) == len(comparison.slim.times) == 3
+        # The full network's hidden volume alone: 8 channels of 4 bytes.
+        samples, _, *space = comparison.shape
+        voxels = samples * space[0] ** 3
+        assert comparison.full.peak_bytes >= 8 * 4 * voxels > comparison.slim.peak_bytes / 4
+    assert found.to_dict()["comparisons"][0]["theoretical"] == 4.0
+
+
+def test_speedup_is_that_of_the_medians():
+    full, slim = Measured(10.0, 0.1, (10.0,), 5), Measured(2.0, 0.0, (2.0,), 1)
+    comparison = Comparison("train", (1,), full, slim, 20.0, {})
+    assert (comparison.speedup, comparison.realised) == (5.0, 0.25)
+    assert comparison.to_dict()["realised"] == 0.25
+
+
+def test_a_busy_machine_is_not_measured(monkeypatch):
+    monkeypatch.setattr(library, "others_running", lambda: 2.0)
+    with pytest.raises(UsageError, match=r"busy \(2\.0 other threads running.*--force"):
+        compare_speed(network(2), network(1), [(1, 1, 4, 4, 4)], theoretical=1.0)
+    shapes = [(1, 1, 4, 4, 4)]
+    forced = compare_speed(network(2), network(1), shapes, theoretical=1.0, force=True)
+    assert forced.others == 2.0
+
+
+def test_both_networks_are_optimized(quiet_machine, monkeypatch):
+    seen = []
+
+    class Kept:
+        kept = "something"
+
+    monkeypatch.setattr(library, "optimize", lambda m, shape, mode: seen.append((shape, mode)) or m)
+    monkeypatch.setattr(library, "optimization_of", lambda m: Kept)
+    shapes = [(1, 1, 4, 4, 4)]
+    found = compare_speed(
+        network(2), network(1), shapes, theoretical=1.0, modes=("train",), optimized=True
+    )
+    assert seen == [((1, 1, 4, 4, 4), "train")] * 2
+    assert found.comparisons[0].treatment == {"full": "something", "slim": "something"}
+
+
+def test_the_loss_is_that_of_training_where_there_are_classes():
+    logits = torch.randn(2, 3, 4, 4, 4)
+    labels = torch.zeros(2, 4, 4, 4, dtype=torch.int64)
+    expected = nn.functional.cross_entropy(logits, labels)
+    assert library._usual_loss(logits) == expected
+    assert library._usual_loss([logits[:, 0], logits[:, 1]]) == sum(
+        part.mean() for part in (logits[:, 0], logits[:, 1])
+    )

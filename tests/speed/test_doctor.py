@@ -1,0 +1,40 @@
+"""`ranp doctor` finds what it looks for, and says so only then."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ranp.speed import doctor, keep_freed_memory
+
+
+def test_every_check_answers():
+    threads = torch.get_num_threads()
+    found = doctor.diagnose()
+    assert len(found.findings) == len(doctor.CHECKS)
+    assert len({finding.name for finding in found.findings}) == len(doctor.CHECKS)
+    for finding in found.findings:
+        assert finding.measured and bool(finding.advice) == finding.is_trap
+    assert found.machine["torch"] == torch.__version__ and found.machine["cores"] >= 1
+    assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize(("slow", "is_trap"), [(2.0, True), (1.1, False), (0.5, False)])
+def test_a_trap_is_what_costs_something(monkeypatch, slow, is_trap):
+    monkeypatch.setattr(doctor, "_versus", lambda *ways: (slow, 1.0, slow))
+    finding = doctor._compared("it", "this against that", print, print, "do that")
+    assert finding.is_trap == is_trap and finding.factor == slow
+    assert finding.measured == f"this against that: {slow:.1f} ms against 1.0 ms"
+    assert finding.advice == ("do that" if is_trap else "")
+
+
+def test_others_at_work_are_a_trap(monkeypatch):
+    monkeypatch.setattr(doctor, "others_running", lambda: 3.0)
+    finding = doctor.threads()
+    assert finding.is_trap and "3.0 other threads" in finding.measured
+
+
+def test_freed_memory_can_be_kept_with_glibc():
+    import platform
+
+    assert keep_freed_memory() == (platform.libc_ver()[0] == "glibc")
