@@ -311,7 +311,7 @@ def scatter(
     )
 
 
-_POINT = 9.0
+_POINT = 6.0  # whiskers apart, dots overlapping by half: places on the axis stay nearly true
 
 
 def _side_by_side(places: Sequence[float], width: float) -> list[float]:
