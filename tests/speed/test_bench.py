@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from ranp.errors import UsageError
+from ranp.speed import Trial
 from ranp.speed import bench as library
 from ranp.speed.bench import Comparison, Measured, compare_speed
 
@@ -37,7 +38,7 @@ def test_every_shape_and_mode_is_compared(quiet_machine):
 
 def test_speedup_is_that_of_the_medians():
     full, slim = Measured(10.0, 0.1, (10.0,), 5), Measured(2.0, 0.0, (2.0,), 1)
-    comparison = Comparison("train", (1,), full, slim, 20.0, {})
+    comparison = Comparison("train", (1,), full, slim, 20.0)
     assert (comparison.speedup, comparison.realised) == (5.0, 0.25)
     assert comparison.to_dict()["realised"] == 0.25
 
@@ -56,6 +57,7 @@ def test_both_networks_are_optimized(quiet_machine, monkeypatch):
 
     class Kept:
         kept = "something"
+        trials = (Trial("as given", 3.0, 0.0),)
 
     monkeypatch.setattr(library, "optimize", lambda m, shape, mode: seen.append((shape, mode)) or m)
     monkeypatch.setattr(library, "optimization_of", lambda m: Kept)
@@ -65,6 +67,7 @@ def test_both_networks_are_optimized(quiet_machine, monkeypatch):
     )
     assert seen == [((1, 1, 4, 4, 4), "train")] * 2
     assert found.comparisons[0].treatment == {"full": "something", "slim": "something"}
+    assert found.comparisons[0].as_given == {"full": 3.0, "slim": 3.0}
 
 
 def test_the_loss_is_that_of_training_where_there_are_classes():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -52,6 +52,7 @@ class Comparison:
         slim: The slim one.
         theoretical: How many times fewer FLOPs the slim network has.
         treatment: What `ranp.optimize` kept for each network; empty where it was not asked.
+        as_given: Seconds that it measured for each network before; empty where it was not asked.
     """
 
     mode: Mode
@@ -59,7 +60,8 @@ class Comparison:
     full: Measured
     slim: Measured
     theoretical: float
-    treatment: Mapping[str, str]
+    treatment: Mapping[str, str] = field(default_factory=dict)
+    as_given: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def speedup(self) -> float:
@@ -144,13 +146,21 @@ def compare_speed(
         for mode in modes:
             step(f"{mode} at {' x '.join(map(str, shape))}")
             models = {"full": full, "slim": slim}
-            treatment: dict[str, str] = {}
+            records = {}
             if optimized:
                 models = {name: optimize(m, tuple(shape), mode) for name, m in models.items()}
-                treatment = {name: optimization_of(m).kept for name, m in models.items()}
+                records = {name: optimization_of(m) for name, m in models.items()}
             full_run, slim_run = _measure(models, tuple(shape), mode, repetitions, clock)
             comparisons.append(
-                Comparison(mode, tuple(shape), full_run, slim_run, theoretical, treatment)
+                Comparison(
+                    mode,
+                    tuple(shape),
+                    full_run,
+                    slim_run,
+                    theoretical,
+                    {name: record.kept for name, record in records.items()},
+                    {name: record.trials[0].seconds for name, record in records.items()},
+                )
             )
     machine = describe_machine(next(full.parameters()).device)
     return Bench(tuple(comparisons), machine, busy, others)
