@@ -74,6 +74,7 @@ def test_a_network_of_ones_own(ranp, crops, tmp_path):
         (("--methods", "full,ramp-f"), "Did you mean 'ranp-f'"),
         (("--set", "epoch=3"), "unknown key 'epoch'"),
         (("--seeds", "0"), "--seeds"),
+        (("--data", "nowhere"), "data directory 'nowhere' does not exist"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_a_line(ranp, crops, tmp_path, arguments, reason):

@@ -58,9 +58,14 @@ def command(
     Stopped at any time, the same command goes on; started several times, the processes share the
     work out.
     """
-    from ranp.experiments.compare import BudgetText, evaluate, make_design, run
+    from ranp.errors import UsageError
+    from ranp.experiments.compare import BudgetText, checked_methods, evaluate, make_design, run
     from ranp.training.config import load_config
 
+    # All that can be refused at once is, before anything is written.
+    names = checked_methods([name.strip() for name in methods.split(",")])
+    if data is not None and not data.is_dir():
+        raise UsageError(f"data directory '{data}' does not exist")
     budgets = [BudgetText.parse(text) for text in budget or ["gflops=10%"]]
     changes: dict[str, Any] = {}
     if network is not None:
@@ -74,7 +79,6 @@ def command(
 
     factory = load_object(network, "network") if network else None
     cells = TrainingCells(Store(out / "cells"), data, factory)
-    names = [name.strip() for name in methods.split(",")]
     design = make_design(cells, config, names, budgets, seeds)
     say(quiet, f"Comparison: {out}")
     try:

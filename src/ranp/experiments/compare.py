@@ -154,6 +154,20 @@ class Design:
         return list(wanted.values())
 
 
+def checked_methods(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of methods, each once.
+
+    Raises:
+        UsageError: An unknown one, or none that prunes.
+    """
+    for name in names:
+        if name != FULL and name not in METHODS:
+            raise UsageError(f"unknown method '{name}'.{suggest(name, [FULL, *METHODS])}")
+    if all(name == FULL for name in names):
+        raise UsageError("name at least one method that prunes, such as ranp-f")
+    return tuple(dict.fromkeys(names))
+
+
 def make_design(
     cells: TrainingCells,
     config: Config,
@@ -170,12 +184,7 @@ def make_design(
         budgets: What the slim networks may cost.
         seeds: How many.
     """
-    methods = list(dict.fromkeys(methods))
-    for name in methods:
-        if name != FULL and name not in METHODS:
-            raise UsageError(f"unknown method '{name}'.{suggest(name, [FULL, *METHODS])}")
-    if all(name == FULL for name in methods):
-        raise UsageError("name at least one method that prunes, such as ranp-f")
+    methods = checked_methods(methods)
     if not budgets:
         raise UsageError("say what the networks may cost, such as --budget gflops=10%")
     network = build_network(config.network, cells.factory)
@@ -183,7 +192,7 @@ def make_design(
     full = count(network, build_graph(network, shape))
     return Design(
         config=config,
-        methods=tuple(methods),
+        methods=methods,
         budgets={each.text: each.of(COSTS[each.resource](full)) for each in budgets},
         seeds=tuple(range(config.seed, config.seed + seeds)),
         data=data_fingerprint(config, cells.data),
