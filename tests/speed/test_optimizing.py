@@ -48,6 +48,14 @@ def monai_unet(**options):
 
 NETWORKS = {
     "unet3d": (lambda: UNet3D(1, 3, levels=3, base_width=8), (1, 1, 8, 8, 8)),
+    "unet3d, softmax": (
+        lambda: UNet3D(2, 5, levels=2, base_width=8, softmax=True),
+        (2, 2, 8, 8, 8),
+    ),
+    "softmax inside": (
+        lambda: nn.Sequential(nn.Conv3d(1, 4, 3), nn.Softmax(1), nn.Conv3d(4, 2, 3)),
+        (1, 1, 8, 8, 8),
+    ),
     "unet3d, batch 2": (lambda: UNet3D(1, 3, levels=2, base_width=8), (2, 1, 8, 8, 8)),
     "depthwise": (
         lambda: nn.Sequential(
@@ -154,6 +162,7 @@ def test_inference_gives_the_same(name, changed_things_win, tmp_path):
     fast = optimize(model, x, "inference", cache=TimingCache(tmp_path))
     assert not fast.training
     assert deviation(fast(x), expected) <= 1e-5
+    assert fast(x).is_contiguous()
 
 
 def test_norms_are_folded_but_where_the_result_would_differ(changed_things_win, tmp_path):

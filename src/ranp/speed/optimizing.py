@@ -26,6 +26,7 @@ from ranp.speed.folding import fold_norms
 from ranp.speed.memory import keep_freed_memory
 from ranp.speed.normalization import set_exact
 from ranp.speed.selection import TOLERANCE, choose_route, repetitions
+from ranp.speed.softmax import is_over_channels, set_channels_last
 
 AS_GIVEN = "as given"
 LAYOUTS: tuple[Layout, ...] = ("channels-last", "standard")
@@ -237,12 +238,15 @@ def _rerouted(
     candidate = _copy(model)
     with undisturbed(candidate), run_mode(candidate, mode == "train"):
         folded = tuple(fold_norms(candidate, x)) if mode == "inference" else ()
-        shapes = _convolution_inputs(candidate, x)
+        shapes = _inputs_in_order(candidate, x)
     routes: dict[str, Route] = {}
     for name, shape in shapes.items():
         module = candidate.get_submodule(name)
-        assert isinstance(module, nn.Conv3d)
         is_last = name == list(shapes)[-1]
+        if not isinstance(module, nn.Conv3d):
+            if is_last and layout == "channels-last":
+                set_channels_last(module)
+            continue
         if is_last and Geometry.of(module).is_pointwise:
             # A network gives out the standard layout, and gets its gradient in it; a matrix
             # product goes from one layout to the other for nothing.
@@ -261,12 +265,12 @@ def _rerouted(
 
 
 @torch.no_grad()
-def _convolution_inputs(model: nn.Module, x: Tensor) -> dict[str, tuple[int, ...]]:
-    """The shapes that 3D convolutions are first called with, in the order in which they run."""
+def _inputs_in_order(model: nn.Module, x: Tensor) -> dict[str, tuple[int, ...]]:
+    """What convolutions and softmaxes are first called with, in the order in which they run."""
     shapes: dict[str, tuple[int, ...]] = {}
     hooks = []
     for name, module in model.named_modules():
-        if can_route(module):
+        if can_route(module) or is_over_channels(module):
 
             def note(module: nn.Module, args: tuple[Any, ...], name: str = name) -> None:
                 if args and isinstance(args[0], Tensor) and args[0].dim() == 5:
