@@ -88,6 +88,11 @@ def test_wrong_arguments_end_with_2(ranp, arguments, words):
     assert done.code == 2 and words in done.err and done.err.count("\n") == 1
 
 
+def test_an_input_with_a_batch_is_put_right(ranp):
+    done = ranp("fit", "unet3d-brats", "--memory", "8GiB", "--input", "2,4,128,128,128")
+    assert done.code == 2 and "write 4,128,128,128, and --batch 2" in done.err
+
+
 def test_a_network_of_the_paper_is_scored_small(ranp):
     done = ranp(
         *("fit", "mobilenetv2-ucf101", "--memory", "150MiB", "--input", "3,8,64,64"),

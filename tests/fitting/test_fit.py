@@ -12,6 +12,7 @@ from torch.nn import functional as F
 import ranp
 from ranp.errors import InfeasibleError, UsageError
 from ranp.fitting import DoesNotFit, machine, scoring
+from ranp.fitting.costing import CPU_MARGIN
 from ranp.fitting.target import loss_like
 from ranp.fitting.training_step import TrainingStep
 from ranp.pruning.choose import DELTA
@@ -51,7 +52,7 @@ def test_memory_is_kept_and_no_more_is_pruned_than_that_takes(model, loader, los
         sparsity=result.sparsity - 2 * DELTA,
         example_input=(1, 2, 24, 24, 24),
     ).apply(model)
-    assert peak(wider) > budget
+    assert peak(wider) > (1 - CPU_MARGIN) * budget
 
 
 @on_avx2
@@ -62,7 +63,7 @@ def test_a_real_step_keeps_the_budget(model, loader, loss):
     measured = step_peak(
         slim, x, torch.optim.Adam(slim.parameters()), lambda output: loss(output, y)
     )
-    assert 0.85 * budget < measured + y.nbytes <= 1.005 * budget
+    assert 0.85 * budget < measured + y.nbytes <= budget
 
 
 def test_operations_and_parameters_are_kept(model, loader, loss):

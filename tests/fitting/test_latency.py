@@ -56,6 +56,7 @@ def test_a_time_that_cannot_be_reached(model, loader, loss, clock):
     with pytest.raises(DoesNotFit, match=r"keeps a latency budget of 0\.0 ms") as caught:
         ranp.fit(model, loader, loss, latency=1e-6, **STEP)
     assert caught.value.nearest.figures["latency"] > 1e-6
+    assert caught.value.alternatives == ()
 
 
 def test_what_does_not_fit_is_not_measured(model, loader, loss, clock, monkeypatch):

@@ -43,6 +43,8 @@ from ranp.cli._scoring import (
     open_source,
     run_scoring,
 )
+from ranp.errors import UsageError
+from ranp.models import registry
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -143,7 +145,7 @@ def command(
     if row.needs_scores and scores is None:
         size, together = _scoring_size(net, graph, samples, size)
         source = open_source(net, row, data, loss, samples, together, size, seed)
-        say(quiet, f"Scoring {network} with {source.about}{_edge(net, data, size)}.")
+        say(quiet, f"Scoring {network} with {source.about}{_edge(net, size)}.")
     scoring = _score(net, graph, row, source, weights, seed, quiet) if source else None
     found = Scores.load(scores) if scores else scoring.scores if scoring else None
     if lam is None:
@@ -170,9 +172,9 @@ def command(
         if as_json:
             show_json(_infeasible(error, network))
         raise
-    fitted = replace(fitted, notes=tuple(notes))
+    fitted = replace(fitted, notes=(*notes, *fitted.notes))
     result = make_fit(chooser, fitted, protect or (), network=network)
-    about = None if source is None else f"{source.about}{_edge(net, data, size)}"
+    about = None if source is None else f"{source.about}{_edge(net, size)}"
     if out is not None:
         report = result.save(out, command=shlex.join(["ranp", *sys.argv[1:]]), data=about)
     if as_json:
@@ -201,6 +203,11 @@ def _network(name: str, input_text: str | None) -> Network:
     sample = parse_shape(input_text)
     if sample is None:
         return load_network(name, None)
+    if name in registry.names() and len(sample) == len(registry.spec(name).input_shape):
+        without = ",".join(map(str, sample[1:]))
+        raise UsageError(
+            f"--input is the shape of a sample: write {without}, and --batch {sample[0]}"
+        )
     return load_network(name, ",".join(map(str, (1, *sample))))
 
 
@@ -255,7 +262,7 @@ def _scoring_size(
     return best
 
 
-def _edge(net: Network, data: str | None, size: int | None) -> str:
+def _edge(net: Network, size: int | None) -> str:
     """What there is to say about the size, where it is not that of training."""
     if net.spec is None or size is None or size == net.input_shape[-1]:
         return ""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 
 from ranp.fitting.budgets import Budget
-from ranp.fitting.costing import Costing
+from ranp.fitting.costing import Costing, shares
 from ranp.fitting.machine import require
 from ranp.fitting.search import Candidate, Found
 from ranp.fitting.training_step import TrainingStep
@@ -22,7 +23,13 @@ _FINEST = 2e-3
 _MOST_TRIALS = 14
 
 
-def fit_latency(costing: Costing, step: TrainingStep, budget: Budget, found: Found) -> Found:
+def fit_latency(
+    costing: Costing,
+    step: TrainingStep,
+    budget: Budget,
+    others: Sequence[Budget],
+    found: Found,
+) -> Found:
     """Prunes on from what keeps all other budgets until a training step is fast enough.
 
     Times are guessed by interpolation between those measured, on a logarithmic scale; the last one
@@ -32,22 +39,18 @@ def fit_latency(costing: Costing, step: TrainingStep, budget: Budget, found: Fou
         costing: Knows what choices cost.
         step: How the network is trained.
         budget: Of seconds.
+        others: The other budgets.
         found: The least pruned choice that keeps the other budgets.
 
     Returns:
         A choice that keeps it, or the fastest that there is.
     """
-    times: dict[float, float] = {}
 
     def at(sparsity: float) -> Candidate:
-        if sparsity == found.best.sparsity:
-            candidate = found.best
-        else:
-            candidate = replace(
-                found.best, sparsity=sparsity, alive=costing.chooser.choose(sparsity)
-            )
-        times[sparsity] = seconds_of(costing, candidate.alive, step)
-        return _timed(candidate, times[sparsity], budget)
+        alive = costing.chooser.choose(sparsity)
+        figures = costing.figures(alive, step, [other.resource for other in others])
+        candidate = Candidate(sparsity, alive, figures, shares(figures, others, step))
+        return _timed(candidate, seconds_of(costing, alive, step), budget)
 
     slow = at(found.best.sparsity)
     if slow.figures["latency"] <= budget.limit:

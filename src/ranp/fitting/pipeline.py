@@ -224,7 +224,8 @@ def fit(
     )
     loss_at = loss_like(loss, x, y, notes.append)
     fitted = fit_choice(chooser, step, budgets, loss_at=loss_at)
-    return make_fit(chooser, replace(fitted, notes=tuple(notes)), protect, init=init)
+    fitted = replace(fitted, notes=(*notes, *fitted.notes))
+    return make_fit(chooser, fitted, protect, init=init)
 
 
 def make_fit(
@@ -263,7 +264,7 @@ def fit_choice(
     timed = next((budget for budget in budgets if budget.resource == "latency"), None)
     found = least_pruned(costing, step, predicted)
     if found.best.keeps and timed is not None:
-        found = fit_latency(costing, step, timed, found)
+        found = fit_latency(costing, step, timed, predicted, found)
     best = found.best
     if not best.keeps:
         raise does_not_fit(costing, step, budgets, best)
@@ -287,6 +288,7 @@ def fit_choice(
         binding=found.binding,
         alternatives=others,
         memory={name: costing.memory(alive, step) for name, alive in networks.items()},
+        notes=("the time of what to do instead was not measured",) if timed and others else (),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ranp.errors import InfeasibleError, TraceError
 from ranp.fitting.budgets import Budget, ResourceName, describe
-from ranp.fitting.costing import Costing, Figures, excess
+from ranp.fitting.costing import Costing, Figures, shares
 from ranp.fitting.training_step import TrainingStep, changes, is_part_of, variants
 from ranp.graph import Alive
 from ranp.pruning.choose import DELTA
@@ -132,7 +132,7 @@ def least_pruned(
     def at(sparsity: float) -> Candidate:
         alive = costing.chooser.choose(sparsity)
         figures = costing.figures(alive, step, [b.resource for b in budgets])
-        return Candidate(sparsity, alive, figures, excess(figures, budgets))
+        return Candidate(sparsity, alive, figures, shares(figures, budgets, step))
 
     exceeding = nearest = at(0.0)
     if exceeding.keeps:
@@ -182,20 +182,20 @@ def find_alternatives(
     if not budgets:
         return ()
     most = costing.chooser.max_sparsity()
-    asked = most if sparsity is None else sparsity
+    asked = [] if sparsity is None else [sparsity]
     only_crops = all(budget.resource != "memory" for budget in budgets)
     found: list[Alternative] = []
     for other in variants(step, only_crops=only_crops):
         less = [each.sparsity for each in found if is_part_of(step, each.step, other)]
-        below = min([asked, *less]) - _COARSE
-        if below < 0 and not (sparsity is None and asked == 0):
+        below = min((known - _COARSE for known in (*asked, *less)), default=most)
+        if below < 0:
             continue
         try:
             best = least_pruned(
                 costing,
                 other,
                 budgets,
-                below=max(below, 0.0),
+                below=below,
                 tolerance=_COARSE,
                 scan=_COARSE_SCAN,
             ).best
@@ -212,7 +212,8 @@ def does_not_fit(
     """Says how near one comes, and what would do."""
     worst = nearest.binding
     limit = next(b for b in budgets if b.resource == worst)
-    others = find_alternatives(costing, step, budgets, None)
+    predicted = [budget for budget in budgets if budget.resource != "latency"]
+    others = () if worst == "latency" else find_alternatives(costing, step, predicted, None)
     advice = "nothing that was tried does"
     if others:
         listed = "; ".join(
