@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from ranp.pruning import Method, Scores
     from ranp.resources.training_memory import Loss
 
+_SMALLEST_EDGE = 24
+"""Of volumes that are generated to score with; smaller ones show nothing."""
 _SCORING_GFLOPS = 200.0
 """What scoring may cost at the size that is chosen for it, in forward and backward passes."""
 
@@ -244,7 +246,7 @@ def _scoring_size(
     is_clip = net.spec.dataset == "ucf101"
     gflops = 3 * samples * count(net.model, graph).gflops
     best = (edge, 1)
-    while edge >= 8:
+    while edge >= _SMALLEST_EDGE or edge == space[-1]:
         for together in (1, 2):
             depth = frames if is_clip else edge
             try:
