@@ -106,16 +106,16 @@ def as_layout(x: Tensor, layout: Layout) -> Tensor:
             return x.contiguous(memory_format=last)
         samples, channels, *space = x.shape
         out = x.new_empty(samples, *space, channels)
-        for sample, rows in zip(x, out.flatten(1, 3), strict=True):
-            rows.copy_(sample.flatten(1).t())
+        for i in range(samples):
+            out[i].flatten(0, 2).copy_(x[i].flatten(1).t())
         return out.permute(0, 4, 1, 2, 3)
     if x.is_contiguous():
         return x
     if not x.is_contiguous(memory_format=last):
         return x.contiguous()
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    for sample, rows in zip(x, out.flatten(2), strict=True):
-        rows.copy_(sample.flatten(1))
+    for i in range(x.shape[0]):
+        out[i].flatten(1).copy_(x[i].flatten(1))
     return out
 
 

@@ -43,22 +43,24 @@ class Trial:
         name: What was done to the network.
         seconds: Of a training step or of a forward.
         deviation: Norm of the difference between its outputs and those of the network as given,
-            relative to the norm of the outputs; above 1e-5 a trial is not kept.
-        gradient_deviation: The same of the gradients of all parameters; None for inference. Each
-            convolution's gradients are compared alone, to 1e-5. In a whole network a rounding
-            error now and then puts a number on the other side of a ReLU's kink: two correct ways
-            to compute in float32 then differ by 1e-3, so here only errors of another size count.
+            relative to the norm of the outputs, with the statistics of batch norms frozen; above
+            1e-5 a trial is not kept.
+        training_deviation: The same of outputs and gradients in train mode; None for inference.
+            Each convolution's gradients are compared alone, to 1e-5. In a whole network batch
+            statistics multiply rounding errors, and one of them now and then puts a number on the
+            other side of a ReLU's kink: two correct ways to compute in float32 then differ by
+            1e-3 (as float32 and float64 do), so here only errors of another size count.
     """
 
     name: str
     seconds: float
     deviation: float
-    gradient_deviation: float | None = None
+    training_deviation: float | None = None
 
     @property
     def is_equal(self) -> bool:
         """Whether its results are those of the network as given."""
-        return self.deviation <= TOLERANCE and (self.gradient_deviation or 0.0) <= _KINKS
+        return self.deviation <= TOLERANCE and (self.training_deviation or 0.0) <= _KINKS
 
 
 @dataclass(frozen=True)
@@ -192,26 +194,31 @@ class _Candidate:
 
         Dropout is off: which numbers it draws for which voxel depends on the memory layout.
         """
-        with undisturbed(self.model), run_mode(self.model, mode == "train"):
+        with run_mode(self.model, False), torch.no_grad():
+            began = time.perf_counter()
+            outputs = list(tensors_in(self.model(x)))
+            seconds = time.perf_counter() - began
+        if mode == "inference":
+            return _Run(outputs, [], seconds)
+        with undisturbed(self.model), run_mode(self.model, True):
             for module in self.model.modules():
                 if isinstance(module, nn.modules.dropout._DropoutNd):
                     module.training = False
             began = time.perf_counter()
-            with torch.set_grad_enabled(mode == "train"):
-                outputs = list(tensors_in(self.model(x)))
-            gradients: list[Tensor] = []
-            if mode == "train":
-                loss = torch.stack([o.float().square().mean() for o in outputs]).sum()
-                torch.autograd.backward(loss)
-                gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+            trained = list(tensors_in(self.model(x)))
+            loss = torch.stack([o.float().square().mean() for o in trained]).sum()
+            torch.autograd.backward(loss)
             seconds = time.perf_counter() - began
-            return _Run([o.detach() for o in outputs], gradients, seconds)
+            gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+            return _Run(outputs, [*(o.detach() for o in trained), *gradients], seconds)
 
 
 @dataclass(frozen=True)
 class _Run:
+    """Outputs with frozen statistics; in train mode, then outputs and gradients; seconds."""
+
     outputs: list[Tensor]
-    gradients: list[Tensor]
+    trained: list[Tensor]
     seconds: float
 
 
@@ -305,7 +312,7 @@ def _trials(
             candidate.name,
             seconds[candidate],
             _relative(run.outputs, expected.outputs),
-            _relative(run.gradients, expected.gradients) if mode == "train" else None,
+            _relative(run.trained, expected.trained) if mode == "train" else None,
         )
         for candidate, run in tried.items()
     )
