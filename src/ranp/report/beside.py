@@ -57,8 +57,8 @@ class Figure:
 
     @property
     def deviation(self) -> float | None:
-        """Over the seeds; of one seed, the spread that it came with."""
-        return statistics.stdev(self.ours) if len(self.ours) > 1 else self.spread
+        """Over the seeds, where they differ; of one seed, the spread that it came with."""
+        return statistics.stdev(self.ours) or None if len(self.ours) > 1 else self.spread
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,8 @@ def draw_sparsity(path: str | Path, panels: Mapping[str, Sweep]) -> None:
                 _curve(axes, points, PALETTE[i], "-" if j == 0 else "--", _MARKERS[j], label)
                 for x, y in panel.printed.get(method, {}).get(resource, ()):
                     axes.plot(x, y, _MARKERS[j], color=PALETTE[i], markersize=9, fillstyle="none")
-        axes.plot([], [], "o", color="#666666", markersize=9, fillstyle="none", label="the paper's")
+        if panel.printed:
+            axes.plot([], [], "o", color="#666666", ms=9, fillstyle="none", label="the paper's")
         axes.set_title(title, loc="left", fontsize=9)
         axes.set_ylim(0, 105)
         if trained:
