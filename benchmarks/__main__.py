@@ -14,6 +14,7 @@ from pathlib import Path
 
 
 def main() -> None:
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else the profiler announces itself
     known = sorted(m.name for m in pkgutil.iter_modules([str(Path(__file__).parent)]))
     known.remove("__main__")
     wanted = sys.argv[1:] or [name for name in known if not name.startswith("_")]
