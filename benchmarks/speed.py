@@ -2,7 +2,7 @@
 
     python -m benchmarks speed
 
-Up to six minutes on two idle cores. A busy machine is not measured, unless RANP_FORCE=1 says so.
+About twenty minutes on an idle machine. A busy one is not measured, unless RANP_FORCE=1 says so.
 Full and slim network get the same treatment, and take turns.
 """
 
