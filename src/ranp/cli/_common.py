@@ -151,6 +151,18 @@ def say(quiet: bool, message: str) -> None:
         typer.echo(message, err=True)
 
 
+def say_where(quiet: bool, out: Path | None, report: Path | None) -> None:
+    """Where a pruned network was written, and what to do with it."""
+    if out is None:
+        say(quiet, "Next: the same with --out DIR keeps plan and weights.")
+        return
+    say(
+        quiet,
+        f"Plan and fresh weights in {out}. Look at {report}. Next, in Python: "
+        f"ranp.Plan.load('{out}/plan.json').apply(model)",
+    )
+
+
 @contextmanager
 def progress(quiet: bool, title: str, total: int | None) -> Iterator[Any]:
     """A progress bar on stderr with rate and remaining time; nothing where nobody looks.

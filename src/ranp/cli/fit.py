@@ -28,6 +28,7 @@ from ranp.cli._common import (
     load_network,
     parse_shape,
     say,
+    say_where,
     show,
     show_json,
 )
@@ -177,6 +178,7 @@ def command(
     fitted = replace(fitted, notes=(*notes, *fitted.notes))
     result = make_fit(chooser, fitted, protect or (), network=network)
     about = None if source is None else f"{source.about}{_edge(net, size)}"
+    report = None
     if out is not None:
         report = result.save(out, command=shlex.join(["ranp", *sys.argv[1:]]), data=about)
     if as_json:
@@ -190,14 +192,7 @@ def command(
         )
     else:
         show(result)
-    if out is not None:
-        say(
-            quiet,
-            f"Plan and fresh weights in {out}. Look at {report}. Next, in Python: "
-            f"ranp.Plan.load('{out}/plan.json').apply(model)",
-        )
-    else:
-        say(quiet, "Next: the same with --out DIR keeps plan and weights.")
+    say_where(quiet, out, report)
 
 
 def _network(name: str, input_text: str | None) -> Network:

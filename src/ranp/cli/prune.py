@@ -28,6 +28,7 @@ from ranp.cli._common import (
     QuietOption,
     load_network,
     say,
+    say_where,
     show,
     show_json,
 )
@@ -144,6 +145,7 @@ def command(
         if as_json:
             show_json(infeasible_to_dict(choice, sparsity))
         raise
+    report = None
     if out is not None:
         report = result.save(
             out,
@@ -154,11 +156,4 @@ def command(
         show_json(plan_to_dict(result.plan))
     else:
         show(result)
-    if out is not None:
-        say(
-            quiet,
-            f"Plan and fresh weights in {out}. Look at {report}. Next, in Python: "
-            f"ranp.Plan.load('{out}/plan.json').apply(model)",
-        )
-    else:
-        say(quiet, "Next: the same with --out DIR keeps plan and weights.")
+    say_where(quiet, out, report)
