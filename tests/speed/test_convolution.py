@@ -15,11 +15,10 @@ from ranp.speed.convolution import (
     WEIGHT,
     Geometry,
     Route,
-    as_layout,
-    layout_of,
     open_routes,
     set_route,
 )
+from ranp.speed.layout import as_layout, layout_of
 from ranp.speed.normalization import ChannelsLastBatchNorm3d
 
 three = st.tuples(*[st.integers(1, 3)] * 3)
@@ -89,7 +88,8 @@ def test_padding_beyond_the_kernel_cannot_be_swapped():
 
 def test_all_ways_are_open_to_somebody():
     """Otherwise the property above proves less than it says."""
-    x, thin = torch.randn(1, 2, 4, 4, 4), Geometry((3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), 1)
+    x = as_layout(torch.randn(1, 2, 4, 4, 4), "channels-last")
+    thin = Geometry((3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), 1)
     pointwise = Geometry((1, 1, 1), (1, 1, 1), (0, 0, 0), (1, 1, 1), 1)
     found = [open_routes(g, x, torch.randn(1, 3, 4, 4, 4)) for g in (thin, pointwise)]
     for part, ways in (("forward", FORWARD), ("data", DATA), ("weight", WEIGHT)):

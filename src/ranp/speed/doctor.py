@@ -17,7 +17,8 @@ from torch.nn import functional as F
 from ranp._version import __version__
 from ranp.resources.machine import BUSY, describe_machine, load, others_running
 from ranp.resources.measuring import time_in_turns
-from ranp.speed.convolution import DATA, FORWARD, WEIGHT, Geometry, as_layout
+from ranp.speed.convolution import DATA, FORWARD, WEIGHT, Geometry
+from ranp.speed.layout import as_layout
 
 _REPETITIONS = 3
 _WORTH_SAYING = 1.15  # what costs less than this factor is no trap

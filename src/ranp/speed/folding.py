@@ -1,7 +1,8 @@
-"""At inference a batch norm is a scale and a shift: the convolution before it can do both."""
+"""At inference a convolution can do what comes after it: a batch norm, or a softmax."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ _BatchNorm = nn.modules.batchnorm._BatchNorm
 def fold_norms(model: nn.Module, x: Tensor) -> list[str]:
     """Folds every batch norm into the convolution whose output it takes, in place.
 
+    At inference it is a scale and a shift.
+
     Args:
         model: In eval mode. Where a convolution's output also goes elsewhere than into the norm,
             the result would be another: compare it.
@@ -24,7 +27,11 @@ def fold_norms(model: nn.Module, x: Tensor) -> list[str]:
     Returns:
         The names of the norms that are gone.
     """
-    pairs = _pairs(model, x)
+    pairs = {
+        name: conv
+        for name, conv in followers(model, x, _is_foldable).items()
+        if not conv.transposed or conv.groups == 1
+    }
     for norm_name, conv in pairs.items():
         norm = model.get_submodule(norm_name)
         assert isinstance(norm, _BatchNorm)
@@ -40,13 +47,26 @@ def fold_norms(model: nn.Module, x: Tensor) -> list[str]:
             transpose=conv.transposed,
         )
         conv.weight, conv.bias = weight, bias
-        parent, _, attribute = norm_name.rpartition(".")
-        setattr(model.get_submodule(parent), attribute, nn.Identity())
+        drop(model, norm_name)
     return list(pairs)
 
 
-def _pairs(model: nn.Module, x: Tensor) -> dict[str, nn.modules.conv._ConvNd]:
-    """Norms whose input is just what a convolution gave; both called once."""
+def drop(model: nn.Module, name: str) -> None:
+    """Puts nothing in the place of a module."""
+    parent, _, attribute = name.rpartition(".")
+    setattr(model.get_submodule(parent), attribute, nn.Identity())
+
+
+def followers(
+    model: nn.Module, x: Tensor, is_wanted: Callable[[nn.Module], bool]
+) -> dict[str, nn.modules.conv._ConvNd]:
+    """Modules whose input is just what a convolution gave, and that convolution; both called once.
+
+    Args:
+        model: The network.
+        x: An input.
+        is_wanted: Of which modules.
+    """
     calls: dict[nn.Module, int] = {}
     outputs: list[tuple[Tensor, _Conv]] = []
     found: dict[nn.Module, _Conv] = {}
@@ -61,7 +81,7 @@ def _pairs(model: nn.Module, x: Tensor) -> dict[str, nn.modules.conv._ConvNd]:
             if conv is not None:
                 found[module] = conv
 
-    watched = [m for m in model.modules() if isinstance(m, _Conv) or _is_foldable(m)]
+    watched = [m for m in model.modules() if isinstance(m, _Conv) or is_wanted(m)]
     hooks = [module.register_forward_hook(after) for module in watched]
     try:
         model(x)
@@ -70,12 +90,11 @@ def _pairs(model: nn.Module, x: Tensor) -> dict[str, nn.modules.conv._ConvNd]:
             hook.remove()
     names = {module: name for name, module in model.named_modules()}
     return {
-        names[norm]: conv
-        for norm, conv in found.items()
-        if calls[norm] == calls[conv] == 1
+        names[module]: conv
+        for module, conv in found.items()
+        if calls[module] == calls[conv] == 1
         and not nn.utils.parametrize.is_parametrized(conv)
         and "weight" in conv._parameters
-        and (not conv.transposed or conv.groups == 1)
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ranp.speed.convolution import as_layout, is_plain, layout_of, owned
+from ranp.speed.layout import as_layout, is_plain, layout_of, owned
 
 
 class _BatchNorm(torch.autograd.Function):

@@ -21,12 +21,14 @@ from ranp.resources.latency import MODES, Mode, runner
 from ranp.resources.machine import describe_machine, load
 from ranp.resources.measuring import time_in_turns, undisturbed
 from ranp.resources.timing_cache import TimingCache
-from ranp.speed.convolution import Geometry, Layout, Route, can_route, set_route
-from ranp.speed.folding import fold_norms
+from ranp.speed.convolution import Geometry, Route, can_route, set_route
+from ranp.speed.folding import drop, fold_norms, followers
+from ranp.speed.functions import set_fast_functions
+from ranp.speed.layout import Layout
 from ranp.speed.memory import keep_freed_memory
 from ranp.speed.normalization import set_exact
 from ranp.speed.selection import TOLERANCE, choose_route, repetitions
-from ranp.speed.softmax import is_over_channels, set_channels_last
+from ranp.speed.softmax import is_over_channels, set_channels_last, set_softmax
 
 AS_GIVEN = "as given"
 LAYOUTS: tuple[Layout, ...] = ("channels-last", "standard")
@@ -245,6 +247,7 @@ def _rerouted(
     candidate = _copy(model)
     with undisturbed(candidate), run_mode(candidate, mode == "train"):
         folded = tuple(fold_norms(candidate, x)) if mode == "inference" else ()
+        before_softmax = followers(candidate, x, is_over_channels) if mode == "inference" else {}
         shapes = _inputs_in_order(candidate, x)
     routes: dict[str, Route] = {}
     for name, shape in shapes.items():
@@ -253,6 +256,10 @@ def _rerouted(
         if not isinstance(module, nn.Conv3d):
             if is_last and layout == "channels-last":
                 set_channels_last(module)
+                conv = before_softmax.get(name)
+                if isinstance(conv, nn.Conv3d) and Geometry.of(conv).is_pointwise:
+                    set_softmax(conv)
+                    drop(candidate, name)
             continue
         if is_last and Geometry.of(module).is_pointwise:
             # A network gives out the standard layout, and gets its gradient in it; a matrix
@@ -265,6 +272,7 @@ def _rerouted(
         for module in candidate.modules():
             if type(module) is nn.BatchNorm3d:
                 set_exact(module)
+        set_fast_functions(candidate)
     other = sum(route != Route() for route in routes.values())
     name = f"{layout}, {other} of {len(routes)} convolutions rerouted"
     name += f", {len(folded)} norms folded" if folded else ""

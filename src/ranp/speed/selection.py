@@ -20,11 +20,10 @@ from ranp.speed.convolution import (
     FORWARD,
     WEIGHT,
     Geometry,
-    Layout,
     Route,
-    as_layout,
     open_routes,
 )
+from ranp.speed.layout import Layout, as_layout
 
 TOLERANCE = 1e-5
 """How far results may differ, as a share of the largest number in them."""

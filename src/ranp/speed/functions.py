@@ -1,0 +1,150 @@
+"""Functions that networks call by name, computed faster in channels-last layout.
+
+Convolutions and norms are modules that can be told how to compute. Upsampling and pooling are
+often called as functions; while a network runs, PyTorch hands such calls to a mode, and that to
+what is here. Calls of another kind go on to PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from ranp.speed.layout import is_plain, layout_of
+
+Factors = tuple[int, ...]
+
+
+class FastFunctions(TorchFunctionMode):
+    """While it is on, some functions take another way to the same result."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Calls our way of a function if there is one, and it fits."""
+        kwargs = kwargs or {}
+        ours = _OURS.get(func)
+        result = None if ours is None else ours(*args, **kwargs)
+        return func(*args, **kwargs) if result is None else result
+
+
+def set_fast_functions(model: nn.Module) -> None:
+    """Turns the mode on whenever this network runs."""
+    model.__class__ = _fast(type(model))  # type: ignore[arg-type]  # mypy on hashes of types
+
+
+@cache
+def _fast(kind: type[nn.Module]) -> type[nn.Module]:
+    def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return kind.forward(self, *args, **kwargs)
+        with FastFunctions():
+            return kind.forward(self, *args, **kwargs)
+
+    return type(kind.__name__, (kind,), {"forward": forward, "__doc__": kind.__doc__})
+
+
+# ------------------------------------------------------------------------------------- upsampling
+
+
+def _interpolate(
+    input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", **more: Any
+) -> Tensor | None:
+    if mode != "nearest" or any(more.values()) or not _is_ours(input) or not _needs_gradient(input):
+        return None
+    factors = _factors(input, size, scale_factor)
+    if factors is None:
+        return None
+    out: Tensor = _Nearest.apply(input, factors)  # type: ignore[no-untyped-call]
+    return out
+
+
+def _factors(x: Tensor, size: Any, scale_factor: Any) -> Factors | None:
+    """By what whole numbers each dimension grows; None if it is not by whole numbers."""
+    if size is None:
+        scales = [scale_factor] * 3 if isinstance(scale_factor, int | float) else list(scale_factor)
+        return tuple(map(int, scales)) if all(s >= 1 and s == int(s) for s in scales) else None
+    sizes = [size] * 3 if isinstance(size, int) else list(size)
+    pairs = list(zip(sizes, x.shape[2:], strict=True))
+    return tuple(new // old for new, old in pairs) if not any(n % o for n, o in pairs) else None
+
+
+class _Nearest(torch.autograd.Function):
+    """Upsampling by repetition; its gradient is the sum over all that a voxel was repeated to.
+
+    PyTorch copies the gradient to the standard layout first, element by element.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factors: Factors) -> Tensor:
+        ctx.factors = factors
+        return F.interpolate(x, scale_factor=[float(factor) for factor in factors], mode="nearest")
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return _windows(grad, ctx.factors, torch.add), None
+
+
+# ---------------------------------------------------------------------------------------- pooling
+
+
+def _max_pool3d(
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Tensor | None:
+    kernel = _three(kernel_size)
+    apart = kernel if stride is None else _three(stride)
+    is_simple = kernel == apart and _three(padding) == (0, 0, 0) and _three(dilation) == (1, 1, 1)
+    if not is_simple or ceil_mode or return_indices:
+        return None
+    if not _is_ours(input) or _needs_gradient(input) or min(input.shape[2:]) < max(kernel):
+        return None
+    return _windows(input, kernel, torch.maximum)
+
+
+# ------------------------------------------------------------------------------------------ parts
+
+
+def _windows(x: Tensor, sizes: Factors, join: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """Joins the voxels of each window, dimension by dimension.
+
+    The outermost comes first: what is joined there lies in long rows, and after it there is less.
+    """
+    x = x.permute(0, 2, 3, 4, 1)
+    for dim, size in enumerate(sizes, start=1):
+        whole = x.narrow(dim, 0, x.shape[dim] // size * size)
+        before = (slice(None),) * dim
+        joined = whole[(*before, slice(0, None, size))]
+        for i in range(1, size):
+            joined = join(joined, whole[(*before, slice(i, None, size))])
+        x = joined
+    return x.permute(0, 4, 1, 2, 3)
+
+
+def _three(value: Any) -> Factors:
+    return (value,) * 3 if isinstance(value, int) else tuple(value)
+
+
+def _is_ours(x: Any) -> bool:
+    return isinstance(x, Tensor) and is_plain(x) and layout_of(x) == "channels-last"
+
+
+def _needs_gradient(x: Tensor) -> bool:
+    return torch.is_grad_enabled() and x.requires_grad
+
+
+_OURS: dict[Any, Callable[..., Tensor | None]] = {
+    F.interpolate: _interpolate,
+    F.max_pool3d: _max_pool3d,
+}
