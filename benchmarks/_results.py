@@ -50,7 +50,13 @@ def main() -> None:
     for name in (*TABLES, *FIGURES):
         print(name, file=sys.stderr)
         seeds = 1 if name in ONE_SEED else arguments.seeds
-        outcome, _ = reproduce(name, replace(study, seeds=seeds), arguments.store / "paper", _tell)
+        command = (
+            f"ranp reproduce {name} --scale paper --resources-only --seeds {seeds} "
+            f"--out {arguments.store}"
+        )
+        outcome, _ = reproduce(
+            name, replace(study, seeds=seeds), arguments.store / "paper", _tell, command
+        )
         tables[name] = outcome.table
         if outcome.picture is not None:
             outcome.picture(DOCS / "images" / f"{name}.png")

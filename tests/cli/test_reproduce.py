@@ -42,10 +42,16 @@ def test_a_figure_is_written_and_told_of(ranp, tmp_path):
     assert "MNMG-sum" in outcome.out and "decoder.2.conv2" in outcome.out
     assert "0/6 cells done; now scoring unet3d on shapenet" in outcome.err
     assert f"{tmp_path / 'smoke' / 'fig-mnmg.md'}" in outcome.err
-    assert outcome.err.splitlines()[-1] == "Next: ranp reproduce fig-mnmg --scale paper"
+    page = tmp_path / "smoke" / "fig-mnmg.html"
+    assert outcome.err.splitlines()[-1] == (
+        f"Next: open {page} in a browser, or ranp reproduce fig-mnmg --scale paper"
+    )
+    assert (
+        f"<code>ranp reproduce fig-mnmg --scale smoke --out {tmp_path}</code>" in page.read_text()
+    )
     again = ranp(*arguments, "--json", "--quiet")
     assert again.err == ""
     assert len(again.json["rows"]) == 30
     assert [name.rpartition(".")[2] for name in again.json["files"]] == [
-        "md", "csv", "json", "png", "svg",
+        "md", "csv", "json", "png", "svg", "html",
     ]  # fmt: skip

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -22,6 +23,7 @@ from ranp.experiments.reproduce.study import Study
 from ranp.experiments.store import Store
 from ranp.models import registry
 from ranp.report.beside import Beside
+from tests.report.tables import tables_of
 
 NAMES = {
     "table-vanilla", "table-vanilla-full", "table-capability", "table-similar-resource",
@@ -123,6 +125,7 @@ def test_three_of_them_in_the_smallest_size(name, small):
     of_smoke, out = small
     outcome, files = reproduce(name, of_smoke, out)
     check_files(name, files)
+    check_page(outcome.table, files[-1])
     networks = {row.group for row in outcome.table.rows}
     assert networks == {"3D-UNet, ShapeNet", "3D-UNet, BraTS'18"}
     assert len(outcome.table.rows) == 2 * 15
@@ -131,6 +134,7 @@ def test_three_of_them_in_the_smallest_size(name, small):
 def check_files(name: str, files: list[Path]) -> None:
     endings = [".md", ".csv", ".json"]
     endings += [".png", ".svg"] if name.startswith("fig") else []
+    endings += [".html"]
     assert [path.suffix for path in files] == endings
     for path in files:
         assert path.stem == name and path.stat().st_size > 200
@@ -139,6 +143,23 @@ def check_files(name: str, files: list[Path]) -> None:
     if name.startswith("fig"):
         assert files[3].read_bytes().startswith(b"\x89PNG")
         assert b"</svg>" in files[4].read_bytes()
+
+
+def check_page(table: Beside, page: Path) -> None:
+    """The tables of a page hold the figures, and it is one file below a megabyte."""
+    text = page.read_text()
+    assert len(text.encode()) < 2**20
+    assert not re.search(r'(?:src|href)="(?!data:|#)', text)
+    for group, shown in zip(table.groups(), tables_of(text), strict=True):
+        assert len(shown.rows) == 1 + len(group.rows)
+        headings = [cell.text for cell in shown.rows[0]]
+        for row, cells in zip(group.rows, shown.rows[1:], strict=True):
+            assert cells[0].text.startswith(" ".join(row.label.replace("`", "").split()))
+            for column in group.columns:
+                cell = cells[headings.index(column.title)]
+                assert cell.text == " ".join(table.cell(row, column).split())
+                mean = row.figures[column.key].mean if column.key in row.figures else None
+                assert cell.value == ("" if mean is None else repr(mean))
 
 
 def test_a_second_run_computes_nothing_and_gives_the_same_files(small):
@@ -238,6 +259,9 @@ def test_killed_half_way_and_started_again_nothing_is_computed_twice(tmp_path):
 def test_every_one_of_them_ends_on_generated_data(name, everything):
     outcome, files = reproduce(name, everything, everything.store.directory.parent / "out")
     check_files(name, files)
+    check_page(outcome.table, files[-1])
+    scatters = files[-1].read_text().count('class="scatter"')
+    assert (scatters > 0) is EXPERIMENTS[name].trains
     trained = [
         figure
         for row in outcome.table.rows

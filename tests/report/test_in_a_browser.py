@@ -8,8 +8,11 @@ import pytest
 
 from ranp.recording import write_record
 from ranp.recording.explorer import explorable
+from ranp.report.beside import Beside, Column, Figure, Row
 from ranp.report.comparison import Compared, Comparison, write_comparison
+from ranp.report.figures import draw_retained
 from ranp.report.page import write_report
+from ranp.report.reproduction import Reproduction, write_reproduction
 from ranp.resources import count
 from tests.report.conftest import SCREENSHOTS
 from tests.report.networks import make_chooser, record_of
@@ -255,5 +258,75 @@ def test_a_comparison_sorts(browser, tmp_path):
         "[...document.querySelectorAll('.scatter')].map(s => s.querySelectorAll('circle').length)"
     )
     assert points == [3, 3, 2]
+    check_quiet(page)
+    page.close()
+
+
+def reproduction(directory):
+    """Two networks; the rows of the first were trained, and one of them has a hostile name."""
+    columns = [Column("gflops", "GFLOPs"), Column("miou", "mIoU (%)", points=True)]
+    columns += [Column(f"more {i}", f"More of number {i} (%)") for i in range(4)]
+    further = {f"more {i}": Figure((50.0 + i, 51.0), 83.79, printed_spread=0.2) for i in range(4)}
+    figures = {"Full": (237.85, 83.8), "RANP-f": (7.96, 82.5), HOSTILE: (11.2, 80.2)}
+    rows = [
+        Row(
+            "3D-UNet, ShapeNet",
+            label,
+            {"gflops": Figure((gflops,), 237.85), "miou": Figure((miou,), 83.0), **further},
+            note="Layer `encoder.0` keeps one neuron." if label == "RANP-f" else None,
+        )
+        for label, (gflops, miou) in figures.items()
+    ]
+    layers = [f"{i}. `layer`" for i in (2, 10, 1)]
+    rows += [Row("I3D, UCF101", label, {"gflops": Figure((1.0,))}) for label in layers]
+    networks = [
+        Compared(label, miou, miou - 1, miou + 1, {"gflops": gflops, "cpu_seconds": gflops})
+        for label, (gflops, miou) in figures.items()
+    ]
+    drawn = {"3D-UNet, ShapeNet": Comparison("", "mIoU (%)", "95 % of the mean", networks)}
+    draw_retained(directory / "fig.svg", ["a", "b"], [8, 16], {"ranp-f": [4, 6]})
+    return Reproduction(
+        "fig-overview",
+        Beside("Figure 1: methods compared", tuple(columns), tuple(rows), ("Scale `smoke`.",)),
+        facts=[("scale", "smoke"), ("data", HOSTILE)],
+        drawn=drawn,
+        pictures=[directory / "fig.svg"],
+        command=f"ranp reproduce fig-overview --out {HOSTILE}",
+        about=[("Cells", [("torch", "2")])],
+    )
+
+
+@pytest.mark.parametrize("look", ["light", "phone-dark"])
+def test_a_reproduction_sorts_and_fits(browser, tmp_path, look):
+    dark = look.endswith("dark")
+    size = {"width": 390, "height": 844} if dark else {}
+    path = write_reproduction(reproduction(tmp_path), tmp_path / "fig-overview.html")
+    page = browser.open(path, dark=dark, **size)
+    page.screenshot(SCREENSHOTS / f"reproduction-{look}.png", whole=True)
+    background = page.run("getComputedStyle(document.body).backgroundColor")
+    assert background == ("rgb(20, 23, 27)" if dark else "rgb(255, 255, 255)")
+    assert contrast(page, "h1") > 7 and contrast(page, ".printed") > 4.5
+    assert page.run("document.querySelector('.picture img').naturalWidth") > 300
+    # Wide tables scroll in their boxes, not the page.
+    assert page.run("document.documentElement.scrollWidth") <= size.get("width", 1280)
+    boxes = "[...document.querySelectorAll('.scroll')].some(b => b.scrollWidth > b.clientWidth)"
+    assert page.run(boxes) is dark
+
+    names = "[...document.querySelectorAll('#beside-{} tbody th')].map(n => n.textContent)"
+    press = "document.querySelectorAll('#beside-{} .sort')[{}].click()"
+    assert page.run(names.format(1)) == ["Full", "RANP-f [1]", HOSTILE]
+    page.run(press.format(1, 1))  # GFLOPs
+    assert page.run(names.format(1)) == ["RANP-f [1]", HOSTILE, "Full"]
+    page.run(press.format(1, 2))  # mIoU
+    page.run(press.format(1, 2))
+    assert page.run(names.format(1)) == ["Full", "RANP-f [1]", HOSTILE]
+    page.run(press.format(2, 0))  # names, by their numbers
+    assert page.run(names.format(2)) == ["1. layer", "2. layer", "10. layer"]
+    drawn = (
+        "[...document.querySelectorAll('.scatter')].map(s => s.querySelectorAll('circle').length)"
+    )
+    assert page.run(drawn) == [3, 3]
+    assert page.run("document.querySelectorAll('script').length") == 2
+    assert page.run("document.querySelectorAll('img').length") == 1
     check_quiet(page)
     page.close()

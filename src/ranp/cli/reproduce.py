@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,7 +16,7 @@ from ranp.errors import UsageError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ranp.report.beside import Beside
+    from ranp.report.beside import Beside, Group
 
 
 def command(
@@ -61,17 +63,18 @@ def command(
     study = Study(Store(out / "cells"), scale, seeds, resources_only, found)
     say(quiet, f"{experiment.paper}, {experiment.about}: scale {scale}, in {out}")
     with _Progress(quiet) as progress:
-        outcome, files = reproduce(name, study, out / scale, progress)
+        command = shlex.join(["ranp", *sys.argv[1:]])
+        outcome, files = reproduce(name, study, out / scale, progress, command)
     if as_json:
         show_json({"files": [str(path) for path in files], **outcome.table.to_dict()})
     else:
-        for group in dict.fromkeys(row.group for row in outcome.table.rows):
+        for group in outcome.table.groups():
             show(_table(outcome.table, group))
             show("")
     say(quiet, f"Written: {files[0]} and {', '.join(path.suffix for path in files[1:])}")
     given = "" if data is None else f" --data {data}"
     further = f"{name} --scale paper{given}" if scale != "paper" else "--list"
-    say(quiet, f"Next: ranp reproduce {further}")
+    say(quiet, f"Next: open {files[-1]} in a browser, or ranp reproduce {further}")
 
 
 def _list(as_json: bool) -> None:
@@ -165,18 +168,16 @@ def _about(cell: Mapping[str, Any]) -> str:
     return f"{cell['kind']} of {network}, {cell.get('method', 'ranp-f')}"
 
 
-def _table(beside: Beside, group: str) -> Table:
+def _table(beside: Beside, group: Group) -> Table:
     """The rows of a group, for the terminal."""
     from ranp.report.terminal import table
 
-    rows = [row for row in beside.rows if row.group == group]
-    columns = [c for c in beside.columns if any(beside.cell(row, c) for row in rows)]
-    result = table(f"{beside.title}: {group}", caption="ours / paper's (difference)")
+    result = table(f"{beside.title}: {group.title}", caption="ours / paper's (difference)")
     result.add_column("")
-    for column in columns:
+    for column in group.columns:
         result.add_column(column.title, justify="right")
     result.add_column("")
-    for row in rows:
-        cells = [beside.cell(row, column) for column in columns]
+    for row in group.rows:
+        cells = [beside.cell(row, column) for column in group.columns]
         result.add_row(row.label.replace("`", ""), *cells, beside.verdict(row))
     return result

@@ -52,11 +52,13 @@ class Store:
 
     def result(self, cell: Cell) -> dict[str, Any] | None:
         """What a cell came to; nothing while it is not complete."""
+        record = self.record(cell)
+        return None if record is None else record["result"]
+
+    def record(self, cell: Cell) -> dict[str, Any] | None:
+        """All that is kept of a cell, such as the versions that computed it."""
         path = self.place(cell) / _RECORD
-        if not path.exists():
-            return None
-        result: dict[str, Any] = read_sealed_json(path, "record")["result"]
-        return result
+        return read_sealed_json(path, "record") if path.exists() else None
 
     def missing(self, cells: Sequence[Cell]) -> list[Cell]:
         """The cells that are not complete."""

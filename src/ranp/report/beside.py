@@ -70,12 +70,40 @@ class Row:
         label: What the row is of.
         figures: By key of the column.
         note: What a reader must know.
+        series: Rows of a series are points of one curve; by default each is one of its own.
     """
 
     group: str
     label: str
     figures: Mapping[str, Figure]
     note: str | None = None
+    series: str | None = None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows that stand together.
+
+    Attributes:
+        title: A network on a data set.
+        rows: In their order.
+        columns: Those in which any of the rows has a figure.
+        checked: Whether any of the rows has a verdict.
+    """
+
+    title: str
+    rows: tuple[Row, ...]
+    columns: tuple[Column, ...]
+    checked: bool
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One figure as text: ours, the printed one and the difference; empty where there is none."""
+
+    ours: str
+    printed: str = ""
+    difference: str = ""
 
 
 @dataclass(frozen=True)
@@ -104,6 +132,19 @@ class Beside:
             return False
         return abs(figure.mean - figure.printed) <= self.tolerance
 
+    def groups(self) -> list[Group]:
+        """The rows by group."""
+        found = []
+        for title in dict.fromkeys(row.group for row in self.rows):
+            rows = tuple(row for row in self.rows if row.group == title)
+            columns = tuple(c for c in self.columns if any(self.cell(row, c) for row in rows))
+            found.append(Group(title, rows, columns, any(map(self.verdict, rows))))
+        return found
+
+    def notes(self) -> list[str]:
+        """What is to be known of rows, each once; rows refer to them by number, from 1."""
+        return list(dict.fromkeys(row.note for row in self.rows if row.note is not None))
+
     def markdown(self, level: int = 2) -> str:
         """For people: a table per group, each figure as `ours / printed (difference)`.
 
@@ -113,18 +154,15 @@ class Beside:
         lines = [f"{'#' * level} {self.title}", ""]
         for paragraph in self.about:
             lines += [paragraph, ""]
-        notes: list[str] = []
-        for group in dict.fromkeys(row.group for row in self.rows):
-            rows = [row for row in self.rows if row.group == group]
-            columns = [c for c in self.columns if any(self.cell(row, c) for row in rows)]
-            check = ["check"] if any(map(self.verdict, rows)) else []
-            lines.append(" | ".join([group, *(c.title for c in columns), *check]))
+        notes = self.notes()
+        for group in self.groups():
+            columns = group.columns
+            check = ["check"] if group.checked else []
+            lines.append(" | ".join([group.title, *(c.title for c in columns), *check]))
             lines.append(" | ".join(["---", *("---:" for _ in columns), *("---" for _ in check)]))
-            for row in rows:
+            for row in group.rows:
                 label = row.label
                 if row.note is not None:
-                    if row.note not in notes:
-                        notes.append(row.note)
                     label += f" [{notes.index(row.note) + 1}]"
                 cells = [self.cell(row, column) for column in columns]
                 lines.append(" | ".join([label, *cells, *(self.verdict(row) for _ in check)]))
@@ -134,25 +172,33 @@ class Beside:
 
     def cell(self, row: Row, column: Column) -> str:
         """One figure as text."""
+        shown = self.shown(row, column)
+        if shown is None or not shown.printed:
+            return "" if shown is None else shown.ours
+        slash = f"{_FIXED}/{_FIXED}" if "±" not in shown.ours else f"{_FIXED}/ "
+        difference = f" ({shown.difference})" if shown.difference else ""
+        return f"{shown.ours}{slash}{shown.printed}{difference}"
+
+    def shown(self, row: Row, column: Column) -> Shown | None:
+        """One figure in its parts; nothing where there is neither ours nor a printed one."""
         figure = row.figures.get(column.key)
         if figure is None or (figure.mean is None and figure.printed is None):
-            return ""
+            return None
         ours = _number(figure.mean, figure.deviation, column)
         if figure.printed is None:
-            return ours
+            return Shown(ours)
         printed = _number(figure.printed, figure.printed_spread, column)
-        slash = f"{_FIXED}/{_FIXED}" if figure.deviation is None else f"{_FIXED}/ "
-        return f"{ours}{slash}{printed}{self._difference(figure, column)}"
+        return Shown(ours, printed, self._difference(figure, column))
 
     def _difference(self, figure: Figure, column: Column) -> str:
         if figure.mean is None or figure.printed is None or (figure.exact and self.agrees(figure)):
             return ""
         if column.points:
             points = f"{figure.mean - figure.printed:+.{column.digits}f}"
-            return f" ({points})" if float(points) else ""
+            return points if float(points) else ""
         if figure.printed == 0:
             return ""
-        return f" ({100 * (figure.mean / figure.printed - 1):+.1f}{_FIXED}%)"
+        return f"{100 * (figure.mean / figure.printed - 1):+.1f}{_FIXED}%"
 
     def verdict(self, row: Row) -> str:
         """What comparing says in a word."""

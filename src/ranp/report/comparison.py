@@ -10,19 +10,22 @@ from typing import Any
 
 from ranp.errors import UsageError
 from ranp.files import write_text
-from ranp.report.charts import scatter
+from ranp.report.charts import Scatter, scatter
 from ranp.report.rendering import digits_for, render
 
 COSTS = {
     "gflops": ("GFLOPs", "counted", 2),
     "param_mb": ("parameters, MB", "counted", 2),
     "memory_mb": ("memory, MB", "counted", 2),
+    "gflops_share": ("GFLOPs, % of full", "counted", 1),
+    "memory_mb_share": ("memory, % of full", "counted", 1),
     "seconds": ("seconds", "measured", 2),
     "cpu_seconds": ("CPU seconds", "measured", 2),
+    "minutes": ("minutes", "measured", 2),
 }
 """Columns of the table, where networks have them: label, how it was found, digits at the least."""
 
-DRAWN = ("gflops", "memory_mb", "seconds", "cpu_seconds")
+DRAWN = tuple(key for key in COSTS if key != "param_mb")
 """What accuracy is drawn against."""
 
 
@@ -77,16 +80,47 @@ class Comparison:
     bounds: tuple[float, float] = (-math.inf, math.inf)
 
 
-def render_comparison(comparison: Comparison) -> str:
-    """The comparison as one HTML page; nothing is fetched, and it reads without JavaScript."""
+@dataclass(frozen=True)
+class Plot:
+    """Accuracy against one cost.
+
+    Attributes:
+        key: Of the cost.
+        label: For people.
+        how: The cost was found.
+        view: The points.
+    """
+
+    key: str
+    label: str
+    how: str
+    view: Scatter
+
+
+@dataclass(frozen=True)
+class Plots:
+    """Accuracy against every cost that networks have.
+
+    Attributes:
+        metric: What accuracy means here.
+        each: One plot for each cost.
+        series: Names of the colours, in order.
+        groups: Names of the shapes, in order.
+    """
+
+    metric: str
+    each: Sequence[Plot]
+    series: Sequence[str]
+    groups: Sequence[str]
+
+
+def draw_plots(comparison: Comparison) -> Plots:
+    """The points of a comparison, for each of its costs that is drawn."""
     networks = comparison.networks
-    if not networks:
-        raise UsageError("there is nothing to compare: name at least one network")
-    keys = [key for key in COSTS if any(key in each.costs for each in networks)]
     series = list(dict.fromkeys(each.series or each.name for each in networks))
     groups = list(dict.fromkeys(each.group for each in networks if each.group))
     plots = []
-    for key in (key for key in DRAWN if key in keys):
+    for key in DRAWN:
         points = [
             (
                 each.name,
@@ -99,7 +133,17 @@ def render_comparison(comparison: Comparison) -> str:
             for each in networks
             if key in each.costs
         ]
-        plots.append((key, *COSTS[key][:2], scatter(points)))
+        if points:
+            plots.append(Plot(key, *COSTS[key][:2], scatter(points)))
+    return Plots(comparison.metric, plots, series, groups)
+
+
+def render_comparison(comparison: Comparison) -> str:
+    """The comparison as one HTML page; nothing is fetched, and it reads without JavaScript."""
+    networks = comparison.networks
+    if not networks:
+        raise UsageError("there is nothing to compare: name at least one network")
+    keys = [key for key in COSTS if any(key in each.costs for each in networks)]
     digits = {key: _digits(key, networks) for key in keys}
     more = list(dict.fromkeys(heading for each in networks for heading in each.more))
     return render(
@@ -107,11 +151,10 @@ def render_comparison(comparison: Comparison) -> str:
         script="explorer.js",
         title=comparison.title,
         comparison=comparison,
-        plots=plots,
-        series=series,
-        groups=groups,
+        facts=[("accuracy", comparison.metric), ("intervals", comparison.interval)],
+        plots=draw_plots(comparison),
         rows=[_row(each, keys, more, digits) for each in networks],
-        headings=[*(COSTS[key][0] for key in keys), *more],
+        headings=[comparison.metric, "interval", "runs", *(COSTS[key][0] for key in keys), *more],
     )
 
 
@@ -119,6 +162,12 @@ def write_comparison(comparison: Comparison, out: str | Path) -> Path:
     """Writes the page."""
     write_text(out, render_comparison(comparison))
     return Path(out)
+
+
+def interval_cell(each: Compared) -> tuple[str, str]:
+    """The interval as a cell of a table: what is shown, and its width to sort by."""
+    low, high = _interval(each)
+    return (f"{low:.2f} to {high:.2f}", repr(high - low)) if high > low else ("", "")
 
 
 def _interval(each: Compared) -> tuple[float, float]:
@@ -141,9 +190,7 @@ def _row(
     each: Compared, keys: Sequence[str], more: Sequence[str], digits: Mapping[str, int]
 ) -> dict[str, Any]:
     """A row of the table: cells as (text, what it is sorted by)."""
-    low, high = _interval(each)
-    interval = f"{low:.2f} to {high:.2f}" if high > low else ""
-    cells = [(f"{each.accuracy:.2f}", repr(each.accuracy)), (interval, repr(high - low))]
+    cells = [(f"{each.accuracy:.2f}", repr(each.accuracy)), interval_cell(each)]
     cells.append((str(each.runs), str(each.runs)))
     for key in keys:
         value = each.costs.get(key)

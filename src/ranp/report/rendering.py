@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 MOST_DIGITS = 8
 
@@ -42,6 +44,7 @@ def templates() -> Environment:
     )
     environment.filters["figure"] = figure
     environment.filters["percent"] = percent
+    environment.filters["code"] = code
     return environment
 
 
@@ -57,6 +60,16 @@ def _source_hash(script: str) -> str:
 def figure(value: float, digits: int = 2) -> str:
     """A number for reading: whole ones with separators, others with some digits."""
     return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
+
+
+def code(text: str) -> Markup:
+    """Text in which backticks mark what is code, as in Markdown; all else is escaped."""
+    parts = re.split(r"`([^`]+)`", text)
+    marked = (
+        Markup("<code>{}</code>").format(part) if i % 2 else Markup.escape(part)
+        for i, part in enumerate(parts)
+    )
+    return Markup().join(marked)
 
 
 def digits_for(value: float, least: int) -> int:

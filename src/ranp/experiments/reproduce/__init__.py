@@ -74,24 +74,30 @@ def reproduce(
     study: Study,
     out: Path,
     on_cell: Callable[[Cell, int, int], None] = lambda cell, done, of: None,
+    command: str | None = None,
 ) -> tuple[Outcome, list[Path]]:
     """Computes what is missing of a table or figure, and writes it.
 
     Args:
         name: Of the table or figure.
         study: Scale, seeds, data and the store.
-        out: Where Markdown, CSV, JSON and pictures go.
+        out: Where Markdown, CSV, JSON, pictures and the page go.
         on_cell: Told of each cell before it is computed (see `Study.complete`).
+        command: The command that makes it again; the page names it.
 
     Returns:
         What came out, and the files that were written.
     """
     import json
 
+    from ranp.experiments.reproduce.page import make_page
+    from ranp.experiments.reproduce.study import with_parts
     from ranp.files import ensure_directory, write_text
+    from ranp.report.reproduction import write_reproduction
 
     module = find_experiment(name).module()
-    study.complete(module.cells(study), on_cell)
+    cells = with_parts(module.cells(study))
+    study.complete(cells, on_cell)
     outcome: Outcome = module.show(study)
     ensure_directory(out)
     content = {
@@ -105,8 +111,10 @@ def reproduce(
     texts = (outcome.table.markdown(), outcome.table.csv(), json.dumps(content, indent=1) + "\n")
     for path, text in zip(files, texts, strict=True):
         write_text(path, text)
+    pictures = []
     if outcome.picture is not None:
-        for ending in ("png", "svg"):
-            files.append(out / f"{name}.{ending}")
-            outcome.picture(files[-1])
-    return outcome, files
+        pictures = [out / f"{name}.{ending}" for ending in ("png", "svg")]
+        for path in pictures:
+            outcome.picture(path)
+    page = make_page(name, study, cells, outcome.table, pictures, command)
+    return outcome, [*files, *pictures, write_reproduction(page, out / f"{name}.html")]

@@ -7,7 +7,7 @@ from typing import Any
 
 from ranp.errors import UsageError
 from ranp.experiments.reproduce.choices import Amount
-from ranp.experiments.reproduce.rows import LABELS, Outcome, about_data
+from ranp.experiments.reproduce.rows import LABELS, Outcome, about_data, columns, cost_figures
 from ranp.experiments.reproduce.scales import PAIRS
 from ranp.experiments.reproduce.study import Study
 from ranp.experiments.store import Cell
@@ -49,7 +49,8 @@ def show(study: Study) -> Outcome:
     """The figure, and a table of where the curves end."""
     runs, rows = {}, []
     for method, batch in _BATCH.items():
-        history = study.history(made(study, method))
+        cell = made(study, method)
+        history, result = study.history(cell), study.result(cell)
         label = f"{LABELS[method]}, batch {batch}"
         measured = [line for line in history if "metrics" in line]
         runs[label] = Progress(
@@ -60,6 +61,7 @@ def show(study: Study) -> Outcome:
         )
         last = history[-1]
         figures = {
+            **cost_figures(study, _DEEP, [{"costs": result, "full": result["full"]}], None),
             "epochs": Figure((last["epoch"],), _EPOCHS[method] if study.at_paper_size else None),
             "minutes": Figure((last["seconds"] / 60,), 2400 if study.at_paper_size else None),
             "loss": Figure((last["loss"],)),
@@ -74,6 +76,7 @@ def show(study: Study) -> Outcome:
         Beside(
             "Figure 5: a faster convergence with increased batch size",
             (
+                *columns(study, (), sparsity=False),
                 Column("epochs", "Epochs", 0, points=True),
                 Column("minutes", "Minutes"),
                 Column("loss", "Loss"),

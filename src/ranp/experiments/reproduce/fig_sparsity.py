@@ -8,11 +8,13 @@ from ranp.experiments.paper import capability, printed
 from ranp.experiments.reproduce import table_capability
 from ranp.experiments.reproduce.choices import Amount
 from ranp.experiments.reproduce.rows import (
+    TIMES,
     Made,
     Outcome,
     about_data,
     metric_figures,
     sparsity_figure,
+    time_figures,
 )
 from ranp.experiments.reproduce.scales import FOUR, Pair
 from ranp.experiments.reproduce.study import Study
@@ -68,11 +70,12 @@ def show(study: Study) -> Outcome:
                 row = {"sparsity": largest} if share == 1 and study.at_paper_size else None
                 figures = {
                     "sparsity": sparsity_figure(study, point, row),
-                    **_shares_of_full(study, point),
+                    **{f"{k}_share": f for k, f in _shares_of_full(study, point).items()},
                     **metric_figures(study, pair, point, None),
+                    **time_figures(study, point),
                 }
                 name = "largest" if share == 1 else f"{share:.3g} of the largest"
-                rows.append(Row(pair.title, f"{label}: {name}", figures))
+                rows.append(Row(pair.title, f"{label}: {name}", figures, series=label))
 
     def draw(path: Path) -> None:
         draw_sparsity(path, panels)
@@ -83,8 +86,12 @@ def show(study: Study) -> Outcome:
             "Figure 4: resources and accuracy against neuron sparsity",
             (
                 Column("sparsity", "Sparsity (%)", points=True),
-                *(Column(key, f"{title} (% of full)", 1) for key, title in _RESOURCES.items()),
+                *(
+                    Column(f"{k}_share", f"{title} (% of full)", 1)
+                    for k, title in _RESOURCES.items()
+                ),
                 *(Column(key, f"{title} (%)", points=True) for key, title in metrics.items()),
+                *TIMES,
             ),
             tuple(rows),
             (

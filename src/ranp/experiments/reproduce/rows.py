@@ -25,6 +25,9 @@ LABELS = {
 }
 """What the paper calls the methods."""
 
+TIMES = (Column("cpu_seconds", "CPU s", digits=1), Column("seconds", "Seconds", digits=1))
+"""How long training took; a run has one of the two."""
+
 _TITLES = {"param_mb": "Param (MB)", "gflops": "GFLOPs", "memory_mb": "Memory (MB)"}
 
 
@@ -67,7 +70,7 @@ class Made:
 
 
 def columns(study: Study, pairs: Sequence[Pair], *, sparsity: bool = True) -> list[Column]:
-    """Sparsity, resources and the metrics of some pairs.
+    """Sparsity, resources, and the metrics and times of some pairs.
 
     Scaled down, resources are shares of the full network, which can be compared with the paper's.
     """
@@ -79,7 +82,8 @@ def columns(study: Study, pairs: Sequence[Pair], *, sparsity: bool = True) -> li
             heading = f"{_TITLES[key].partition(' ')[0]} (% of full)"
             result.append(Column(f"{key}_share", heading, digits=1, points=True))
     metrics = {key: title for pair in pairs for key, title in pair.metrics.items()}
-    return [*result, *(Column(key, f"{title} (%)", points=True) for key, title in metrics.items())]
+    result += [Column(key, f"{title} (%)", points=True) for key, title in metrics.items()]
+    return [*result, *TIMES] if metrics else result
 
 
 def resource_figures(
@@ -87,6 +91,18 @@ def resource_figures(
 ) -> dict[str, Figure]:
     """Parameters, FLOPs and memory, ours and a printed row's."""
     results = [study.result(cell) for cell in made.choices]
+    return cost_figures(study, pair, results, row, exact=exact)
+
+
+def cost_figures(
+    study: Study,
+    pair: Pair,
+    results: Sequence[Mapping[str, Any]],
+    row: Mapping[str, Any] | None,
+    *,
+    exact: bool = False,
+) -> dict[str, Figure]:
+    """The same, of what networks cost and what the full one does: `costs` and `full`."""
     figures = {}
     for key in RESOURCES:
         ours = tuple(result["costs"][key] for result in results)
@@ -117,10 +133,9 @@ def metric_figures(
     As in the paper a metric is the mean over the last epochs; of a single seed their deviation is
     given, of several that of the seeds.
     """
-    results = [study.result(cell) for cell in made.trainings]
-    trained = [result["metrics"] for result in results if result["outcome"] == "trained"]
-    if not results:
+    if not made.trainings:
         return {}
+    trained = [result["metrics"] for result in _trained(study, made)]
     figures = {}
     for key in pair.metrics:
         value = ((row or {}).get("metrics") or {}).get(key, (None, None))
@@ -134,6 +149,21 @@ def metric_figures(
     return figures
 
 
+def time_figures(study: Study, made: Made) -> dict[str, Figure]:
+    """How long training and validation took: CPU time does not wait for others on the machine."""
+    results = _trained(study, made)
+    if not results:
+        return {}
+    key = "cpu_seconds" if {result["device"] for result in results} == {"cpu"} else "seconds"
+    return {key: Figure(tuple(result[key] for result in results))}
+
+
+def _trained(study: Study, made: Made) -> list[dict[str, Any]]:
+    """What the runs came to that did not diverge."""
+    results = [study.result(cell) for cell in made.trainings]
+    return [result for result in results if result["outcome"] == "trained"]
+
+
 def row_of(
     study: Study,
     pair: Pair,
@@ -143,7 +173,7 @@ def row_of(
     *,
     exact: bool = False,
 ) -> Row:
-    """A row of sparsity, resources and metrics beside the printed one.
+    """A row of sparsity, resources, metrics and time beside the printed one.
 
     Args:
         study: Where the cells are.
@@ -160,6 +190,7 @@ def row_of(
             "sparsity": sparsity_figure(study, made, row),
             **resource_figures(study, pair, made, row, exact=exact),
             **metric_figures(study, pair, made, row),
+            **time_figures(study, made),
         },
         note=_note(study, made, row),
     )

@@ -178,6 +178,16 @@ class Study:
         assert result is not None, f"cell {self.store.place(cell).name} is not complete"
         return result
 
+    def versions(self, cells: Iterable[Cell]) -> dict[str, str]:
+        """The software that computed complete cells; several versions where they differ."""
+        found: dict[str, dict[str, None]] = {}
+        for cell in cells:
+            record = self.store.record(cell)
+            assert record is not None, f"cell {self.store.place(cell).name} is not complete"
+            for name, version in record["versions"].items():
+                found.setdefault(name, {})[version] = None
+        return {name: ", ".join(sorted(versions)) for name, versions in found.items()}
+
     def history(self, cell: Cell) -> list[dict[str, Any]]:
         """Epoch by epoch, how a trained network came about."""
         lines = (self.store.place(cell) / "run" / "metrics.jsonl").read_text().splitlines()
@@ -197,7 +207,7 @@ class Study:
         Returns:
             How many cells were computed here.
         """
-        wanted = _with_parts(cells)
+        wanted = with_parts(cells)
         computed = 0
         while True:
             computed += self.store.complete(
@@ -221,7 +231,7 @@ class Study:
         return TrainingCells(self.store, data, listener=self.listener)(cell, place)
 
 
-def _with_parts(cells: Sequence[Cell]) -> list[Cell]:
+def with_parts(cells: Sequence[Cell]) -> list[Cell]:
     """The cells and those that they are made of, each once, parts first."""
     found: dict[str, Cell] = {}
 

@@ -65,7 +65,7 @@
       const [x, y] = [key(a), key(b)];
       if (x === "" || y === "") return (x === "") - (y === ""); // what is missing comes last
       const difference = Number(x) - Number(y);
-      const order = Number.isNaN(difference) ? x.localeCompare(y) : difference;
+      const order = Number.isNaN(difference) ? x.localeCompare(y, undefined, { numeric: true }) : difference;
       return rising ? order : -order;
     };
     body.append(...[...body.rows].sort(compare));

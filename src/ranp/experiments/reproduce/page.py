@@ -1,0 +1,141 @@
+"""From a table and the cells behind it to what its page is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ranp.experiments.reproduce.scales import PAIRS
+from ranp.experiments.reproduce.study import Study
+from ranp.experiments.statistics import summarise
+from ranp.experiments.store import Cell
+from ranp.recording.record import environment
+from ranp.report.beside import Beside, Column, Figure, Group, Row
+from ranp.report.comparison import DRAWN, Compared, Comparison
+from ranp.report.reproduction import Reproduction
+
+_METRICS = frozenset(key for pair in PAIRS.values() for key in pair.metrics)
+_BOUNDS = (0.0, 100.0)  # metrics are in per cent
+
+
+def make_page(
+    name: str,
+    study: Study,
+    cells: Sequence[Cell],
+    table: Beside,
+    pictures: Sequence[Path] = (),
+    command: str | None = None,
+) -> Reproduction:
+    """What the page of a table or figure is made of.
+
+    Args:
+        name: Of it.
+        study: Scale, seeds, data and the store.
+        cells: All that it is made of, complete.
+        table: What came out.
+        pictures: The figure, in several formats; empty where there is none.
+        command: The command that makes it again.
+    """
+    drawn = {
+        group.title: comparison
+        for group in table.groups()
+        if (comparison := compare_group(table, group, study.seeds)) is not None
+    }
+    seeds = ", ".join(map(str, study.each_seed))
+    return Reproduction(
+        name=name,
+        table=table,
+        facts=[
+            ("scale", study.scale),
+            ("seed" if study.seeds == 1 else "seeds", seeds),
+            ("data", ", ".join(study.data) or "generated"),
+            ("trained", "yes" if drawn else "nothing"),
+        ],
+        drawn=drawn,
+        pictures=pictures,
+        command=command,
+        about=[
+            ("Cells", [("number", str(len(cells))), *study.versions(cells).items()]),
+            ("This page", list(environment().items())),
+        ],
+    )
+
+
+def compare_group(table: Beside, group: Group, seeds: int) -> Comparison | None:
+    """The networks of a group in the plane of accuracy and costs, by the table's own columns.
+
+    Accuracy is the first of the metrics. Intervals are those of the mean over seeds; a single seed
+    has the deviation over its last epochs, where there are several. At the paper's size the
+    paper's networks stand beside ours.
+
+    Args:
+        table: Which the group is of.
+        group: The rows.
+        seeds: How many there should be of each row.
+
+    Returns:
+        Nothing where none of the rows was trained.
+    """
+    metric = _main_metric(group)
+    if metric is None:
+        return None
+    costs = [column.key for column in group.columns if column.key in DRAWN]
+    ours = [_ours(row, row.figures.get(metric.key), costs, seeds) for row in group.rows]
+    paper = [_printed(row, row.figures.get(metric.key), costs) for row in group.rows]
+    networks = [each for each in (*ours, *(paper if table.checked else ())) if each is not None]
+    return Comparison(
+        title=group.title,
+        metric=metric.title,
+        interval=(
+            f"95 % t-interval of the mean over {seeds} seeds"
+            if seeds > 1
+            else "standard deviation over the last epochs"
+        ),
+        networks=networks,
+        bounds=_BOUNDS,
+    )
+
+
+def _main_metric(group: Group) -> Column | None:
+    """The first metric of which there is a figure of ours: networks were trained."""
+    for column in group.columns:
+        figures = (row.figures.get(column.key) for row in group.rows)
+        if column.key in _METRICS and any(figure and figure.ours for figure in figures):
+            return column
+    return None
+
+
+def _ours(row: Row, accuracy: Figure | None, costs: Sequence[str], seeds: int) -> Compared | None:
+    if accuracy is None or accuracy.mean is None:
+        return None
+    low = high = None
+    if seeds > 1:
+        summary = summarise(accuracy.ours)
+        low, high = summary.low, summary.high
+    elif accuracy.spread is not None:
+        low, high = accuracy.mean - accuracy.spread, accuracy.mean + accuracy.spread
+    means = {key: row.figures[key].mean for key in costs if key in row.figures}
+    return Compared(
+        name=row.label,
+        accuracy=accuracy.mean,
+        low=low,
+        high=high,
+        costs={key: mean for key, mean in means.items() if mean is not None},
+        runs=len(accuracy.ours),
+        series=row.series,
+        group="ours",
+    )
+
+
+def _printed(row: Row, accuracy: Figure | None, costs: Sequence[str]) -> Compared | None:
+    """The paper's own: its accuracy against its costs, without an interval."""
+    if accuracy is None or accuracy.printed is None:
+        return None
+    printed = {key: row.figures[key].printed for key in costs if key in row.figures}
+    return Compared(
+        name=f"{row.label}, the paper's",
+        accuracy=accuracy.printed,
+        costs={key: value for key, value in printed.items() if value is not None},
+        series=row.series or row.label,
+        group="the paper's",
+    )
