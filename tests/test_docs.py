@@ -85,8 +85,7 @@ def test_code_blocks_run(page, empty_directory):
 
 def run_console(content: str, where: str, *, about: bool) -> None:
     """Runs the commands of a console block; those that fail must show how."""
-    for match in re.finditer(r"^\$ (.*(?:\\\n.*)*)\n((?:[^$].*\n|\n)*)", content, re.MULTILINE):
-        command, expected = match[1].replace("\\\n", " "), match[2]
+    for command, expected in commands_of(content):
         program, *arguments = shlex.split(command, comments=True)
         if program == "ranp":
             code, printed = run_ranp(arguments)
@@ -100,6 +99,12 @@ def run_console(content: str, where: str, *, about: bool) -> None:
         assert (code != 0) is shown, f"{where}: {command} ends with {code}:\n{printed}"
         if expected.strip():
             assert_same(printed, expected, f"{where}: {command}", about=about)
+
+
+def commands_of(content: str) -> list[tuple[str, str]]:
+    """Commands with their outputs; one that ends in a backslash goes on in the next line."""
+    command = re.compile(r"^\$ ((?:.*\\\n)*.*)\n((?:[^$].*\n|\n)*)", re.MULTILINE)
+    return [(each[1].replace("\\\n", " "), each[2]) for each in command.finditer(content)]
 
 
 def run_ranp(arguments: list[str]) -> tuple[int, str]:
@@ -156,6 +161,13 @@ def nearly(got: str, wanted: str) -> bool:
     unit = 10.0 ** -len(wanted.partition(".")[2])
     a, b = (float(text.replace(",", "")) for text in (got, wanted))
     return abs(a - b) <= max(0.2 * b, 1.001 * unit)
+
+
+def test_commands_go_on_behind_a_backslash():
+    content = "$ ranp prune net \\\n    --seed 3 \\\n  --json\n1 2\n\n3\n$ ranp doctor\n"
+    (prune, printed), doctor = commands_of(content)
+    assert prune.split() == ["ranp", "prune", "net", "--seed", "3", "--json"]
+    assert printed == "1 2\n\n3\n" and doctor == ("ranp doctor", "")
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,11 @@ def test_notes_are_numbered_once_and_code_is_marked():
     assert "Scale <code>smoke</code>; one." in page
 
 
+def test_verdicts_are_explained_where_there_are_any():
+    assert "A row is <b>exact</b>" in rendered()
+    assert "A row is <b>exact</b>" not in rendered(beside(checked=False))
+
+
 def test_groups_and_tables_without_figures_say_so():
     nothing = Beside("T", COLUMNS, (Row("A", "Full", {}), Row("B", "Full", {"gflops": Figure()})))
     page = rendered(nothing)

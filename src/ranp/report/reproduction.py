@@ -70,7 +70,7 @@ class _Section:
 
 def render_reproduction(reproduction: Reproduction) -> str:
     """One HTML page; nothing is fetched, and it reads without JavaScript."""
-    table = reproduction.table
+    table, groups = reproduction.table, reproduction.table.groups()
     return render(
         "reproduction.html",
         script="explorer.js",
@@ -80,7 +80,8 @@ def render_reproduction(reproduction: Reproduction) -> str:
         paragraphs=table.about,
         picture=_inlined(reproduction.pictures),
         interval=next((each.interval for each in reproduction.drawn.values()), None),
-        sections=[_section(table, each, reproduction.drawn) for each in table.groups()],
+        checked=any(group.checked for group in groups),
+        sections=[_section(table, group, reproduction.drawn) for group in groups],
         notes=table.notes(),
         command=reproduction.command,
         about=reproduction.about,
