@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import statistics
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import torch
@@ -20,7 +21,7 @@ from ranp.slimming import slim_model
 
 _CLOSE = 0.04  # a network that takes this much less than the budget is near enough
 _FINEST = 2e-3
-_MOST_TRIALS = 14
+_MOST_TRIALS = 16
 
 
 def fit_latency(
@@ -32,8 +33,10 @@ def fit_latency(
 ) -> Found:
     """Prunes on from what keeps all other budgets until a training step is fast enough.
 
-    Times are guessed by interpolation between those measured, on a logarithmic scale; the last one
-    is measured twice, so that it is not kept by a lucky run alone.
+    Times are guessed by interpolation between those measured, on a logarithmic scale. They are
+    noisy, and they jump where a layer gets so thin that it is computed in another way: so what
+    counts for a choice is the mean of all its measurements, and the one that is kept has been
+    measured at least twice.
 
     Args:
         costing: Knows what choices cost.
@@ -45,32 +48,49 @@ def fit_latency(
     Returns:
         A choice that keeps it, or the fastest that there is.
     """
+    seconds: dict[float, list[float]] = {}
 
     def at(sparsity: float) -> Candidate:
+        """A choice with what it took in all measurements, of which this is one more."""
         alive = costing.chooser.choose(sparsity)
+        seconds.setdefault(sparsity, []).append(seconds_of(costing, alive, step))
         figures = costing.figures(alive, step, [other.resource for other in others])
         candidate = Candidate(sparsity, alive, figures, shares(figures, others, step))
-        return _timed(candidate, seconds_of(costing, alive, step), budget)
+        return _timed(candidate, statistics.fmean(seconds[sparsity]), budget)
 
-    slow = at(found.best.sparsity)
-    if slow.figures["latency"] <= budget.limit:
-        return Found(slow, found.binding)
-    fast = at(costing.chooser.max_sparsity())
-    if fast.figures["latency"] > budget.limit:
-        return Found(fast, "latency")
+    first = at(found.best.sparsity)
+    if first.figures["latency"] <= budget.limit:
+        return Found(first, found.binding)
+    last = at(costing.chooser.max_sparsity())
+    tried = {each.sparsity: each for each in (first, last)}
     for _ in range(_MOST_TRIALS):
+        bracket = _bracket(tried.values(), budget)
+        if bracket is None:
+            break
+        slow, fast = bracket
         near = fast.figures["latency"] >= (1 - _CLOSE) * budget.limit
         if near or fast.sparsity - slow.sparsity <= _FINEST:
-            again = seconds_of(costing, fast.alive, step)
-            if again <= budget.limit:
+            if len(seconds[fast.sparsity]) > 1:
                 break
-            slow, fast = _timed(fast, again, budget), at(costing.chooser.max_sparsity())
-        trial = at(_between(slow, fast, (1 - _CLOSE / 2) * budget.limit))
-        if trial.figures["latency"] <= budget.limit:
-            fast = trial
+            sparsity = fast.sparsity
         else:
-            slow = trial
-    return Found(fast, "latency")
+            sparsity = _between(slow, fast, (1 - _CLOSE / 2) * budget.limit)
+        tried[sparsity] = at(sparsity)
+    bracket = _bracket(tried.values(), budget)
+    return Found(tried[last.sparsity] if bracket is None else bracket[1], "latency")
+
+
+def _bracket(tried: Collection[Candidate], budget: Budget) -> tuple[Candidate, Candidate] | None:
+    """The least pruned choice that is fast enough, after the most pruned below it that is not.
+
+    None if no choice is fast enough.
+    """
+    enough = [each for each in tried if each.figures["latency"] <= budget.limit]
+    if not enough:
+        return None
+    fast = min(enough, key=lambda each: each.sparsity)
+    slower = [each for each in tried if each.sparsity < fast.sparsity]
+    return max(slower, key=lambda each: each.sparsity), fast
 
 
 def seconds_of(costing: Costing, alive: Alive, step: TrainingStep) -> float:
