@@ -15,9 +15,10 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from benchmarks.scoring import _loss
 from ranp.data.synthetic import synthetic_parts
+from ranp.data.voxels import EMPTY
 from ranp.graph import Alive, ChannelGraph, build_graph
 from ranp.models import registry
 from ranp.pruning import METHODS, Chooser, Scores, Settled, make_forward, score
@@ -42,7 +43,7 @@ def agreement_with_the_last(size: int, batch: int, seed: int) -> None:
         return False
 
     batches = _batches(size, batch, seed)
-    score(model, graph, batches, make_forward(_loss(NETWORK), None), enough=look, seed=seed)
+    score(model, graph, batches, make_forward(_loss, None), enough=look, seed=seed)
     for method, made in choices.items():
         looks = ", ".join(f"{t}: {_shared(made[t], made[BATCHES]):.1%}" for t in LOOKS)
         widths = [_widths(graph, made[t]) for t in (16, BATCHES)]
@@ -54,6 +55,10 @@ def agreement_with_the_last(size: int, batch: int, seed: int) -> None:
             f"'auto' says {settled.reached:.1%}, {settled.needed} batches needed",
             flush=True,
         )
+
+
+def _loss(output: Tensor, target: Tensor) -> Tensor:
+    return F.cross_entropy(output, target, ignore_index=EMPTY)
 
 
 def _settled(made: Mapping[int, Alive]) -> Settled:
