@@ -90,6 +90,13 @@ def test_networks_that_were_trained_are_drawn_and_their_intervals_stand_beside_t
     assert page.count("Intervals: 95 % of two seeds.") == 1
 
 
+def test_without_intervals_there_is_no_column_of_them():
+    network = Compared("RANP-f", 79.5, costs={"gflops": 8.0})
+    page = rendered(drawn={"A": Comparison("A", "mIoU (%)", "one seed", [network])})
+    assert "interval" not in {cell.text for cell in tables_of(page)[0].rows[0]}
+    assert "Up and to the left" in page and "one seed" not in page
+
+
 def test_without_training_there_is_no_plot():
     page = rendered()
     assert 'class="scatter"' not in page and "Intervals:" not in page

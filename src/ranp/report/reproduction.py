@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ranp.files import write_text
 from ranp.report.beside import Beside, Column, Group, Row, Shown
-from ranp.report.comparison import Compared, Comparison, Plots, draw_plots, interval_cell
+from ranp.report.comparison import Comparison, Plots, draw_plots, interval_cell
 from ranp.report.rendering import render
 
 _LARGEST_SVG = 350_000  # bytes: with what else is on a page, far below a megabyte
@@ -79,7 +79,8 @@ def render_reproduction(reproduction: Reproduction) -> str:
         facts=reproduction.facts,
         paragraphs=table.about,
         picture=_inlined(reproduction.pictures),
-        interval=next((each.interval for each in reproduction.drawn.values()), None),
+        interval=next((c.interval for c in reproduction.drawn.values() if _intervals(c)), None),
+        drawn=bool(reproduction.drawn),
         checked=any(group.checked for group in groups),
         sections=[_section(table, group, reproduction.drawn) for group in groups],
         notes=table.notes(),
@@ -111,46 +112,45 @@ def _inlined(pictures: Sequence[Path]) -> str | None:
 
 def _section(table: Beside, group: Group, drawn: Mapping[str, Comparison]) -> _Section:
     comparison = drawn.get(group.title)
-    networks = {} if comparison is None else {each.name: each for each in comparison.networks}
-    headings = ["row"]
-    for column in group.columns:
-        headings.append(column.title)
-        if comparison is not None and column.title == comparison.metric:
-            headings.append("interval")
-    headings += ["check"] if group.checked else []
+    columns = _columns(table, group, comparison)
     notes = table.notes()
     return _Section(
         title=group.title,
         plots=None if comparison is None else draw_plots(comparison),
-        headings=headings,
+        headings=["row", *(heading for heading, _ in columns)],
         lines=[
             _Line(
                 row.label,
                 None if row.note is None else notes.index(row.note) + 1,
-                _cells(table, group, row, comparison, networks.get(row.label)),
+                [cells[number] for _, cells in columns],
             )
-            for row in group.rows
+            for number, row in enumerate(group.rows)
         ],
     )
 
 
-def _cells(
-    table: Beside,
-    group: Group,
-    row: Row,
-    comparison: Comparison | None,
-    network: Compared | None,
-) -> list[_Cell]:
-    cells = []
+def _columns(
+    table: Beside, group: Group, comparison: Comparison | None
+) -> list[tuple[str, list[_Cell]]]:
+    """The columns of a group's table: headings and cells."""
+    intervals = _intervals(comparison)
+    columns = []
     for column in group.columns:
-        cells.append(_cell(table, row, column))
-        if comparison is not None and column.title == comparison.metric:
-            text, width = ("", "") if network is None else interval_cell(network)
-            cells.append(_Cell(width, text=text))
+        columns.append((column.title, [_cell(table, row, column) for row in group.rows]))
+        if intervals and comparison is not None and column.title == comparison.metric:
+            cells = [intervals.get(row.label, _Cell("")) for row in group.rows]
+            columns.append(("interval", cells))
     if group.checked:
-        verdict = table.verdict(row)
-        cells.append(_Cell(verdict, text=verdict))
-    return cells
+        verdicts = map(table.verdict, group.rows)
+        columns.append(("check", [_Cell(verdict, text=verdict) for verdict in verdicts]))
+    return columns
+
+
+def _intervals(comparison: Comparison | None) -> dict[str, _Cell]:
+    """By row, the interval of its accuracy, where it has one."""
+    networks = () if comparison is None else comparison.networks
+    cells = {each.name: interval_cell(each) for each in networks}
+    return {name: _Cell(width, text=text) for name, (text, width) in cells.items() if text}
 
 
 def _cell(table: Beside, row: Row, column: Column) -> _Cell:

@@ -63,7 +63,7 @@ def show(study: Study, name: str = "fig-importance") -> Outcome:
     ]
     about += [BEHIND_BATCH_NORM] if "mnmg-sum" in methods else []
     columns = tuple(Column(m, label, 3, significant=True) for m, label in methods.items())
-    table = Beside(title, columns, tuple(rows), (*about_data(study, pairs), *about))
+    table = Beside(title, columns, tuple(rows), (*about_data(study, pairs, one_seed=True), *about))
     return Outcome(table, draw)
 
 

@@ -52,7 +52,7 @@ def show(study: Study) -> Outcome:
             tuple(Column(m, LABELS[m], digits=0) for m in ("full", *_METHODS)),
             tuple(rows),
             (
-                *about_data(study, pairs),
+                *about_data(study, pairs, one_seed=True),
                 f"Pruned: {sparsities}. The paper prints no figures here, only pictures.",
             ),
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ranp.experiments.reproduce.scales import PAIRS
@@ -41,13 +41,13 @@ def make_page(
         for group in table.groups()
         if (comparison := compare_group(table, group, study.seeds)) is not None
     }
-    seeds = ", ".join(map(str, study.each_seed))
+    seeds = _seeds(cells)
     return Reproduction(
         name=name,
         table=table,
         facts=[
             ("scale", study.scale),
-            ("seed" if study.seeds == 1 else "seeds", seeds),
+            ("seed" if len(seeds) == 1 else "seeds", ", ".join(map(str, seeds)) or "none"),
             ("data", ", ".join(study.data) or "generated"),
             ("trained", "yes" if drawn else "nothing"),
         ],
@@ -59,6 +59,12 @@ def make_page(
             ("This page", list(environment().items())),
         ],
     )
+
+
+def _seeds(cells: Iterable[Cell]) -> list[int]:
+    """Those that scoring, drawing at random and training began with; a figure may show one."""
+    found = (each["config"]["seed"] if "config" in each else each.get("seed") for each in cells)
+    return sorted({seed for seed in found if seed is not None})
 
 
 def compare_group(table: Beside, group: Group, seeds: int) -> Comparison | None:

@@ -217,9 +217,15 @@ def _note(study: Study, made: Made, row: Mapping[str, Any] | None) -> str | None
     return " ".join(notes) or None
 
 
-def about_data(study: Study, pairs: Sequence[Pair]) -> tuple[str, ...]:
-    """How the figures came about."""
-    seeds = "one seed" if study.seeds == 1 else f"{study.seeds} seeds"
+def about_data(study: Study, pairs: Sequence[Pair], *, one_seed: bool = False) -> tuple[str, ...]:
+    """How the figures came about.
+
+    Args:
+        study: Scale, seeds and data.
+        pairs: What is shown.
+        one_seed: Whether seed 0 alone is, as in pictures of single networks.
+    """
+    seeds = "one seed" if one_seed or study.seeds == 1 else f"{study.seeds} seeds"
     if study.data:
         source = "Scored with the training sets."
     else:
