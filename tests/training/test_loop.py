@@ -6,6 +6,7 @@ import statistics
 import pytest
 import torch
 
+import ranp
 from ranp.errors import UsageError
 from ranp.training.job import Job
 from ranp.training.listeners import Listener
@@ -60,6 +61,32 @@ def test_options_train_and_resume(tmp_path, crops, tiny, changes):
         train(job, listener=CrashAt(2))
     train(job, resume=True)
     assert_same_weights(tmp_path / "whole", tmp_path / "broken")
+
+
+def test_an_optimized_network_learns_the_same(tmp_path, crops, tiny, monkeypatch):
+    monkeypatch.setenv("RANP_CACHE", str(tmp_path / "cache"))
+    asked = []
+
+    def optimized(model, shape, mode):
+        asked.append((shape, mode))
+        return ranp.optimize(model, shape, mode)
+
+    monkeypatch.setattr("ranp.training.loop.optimize", optimized)
+    for name in ("plain", "fast"):
+        config = tiny(epochs=1, optimize=name == "fast", channels_last=True, optimizer__name="sgd")
+        train(Job(config, tmp_path / name, crops))
+    size = config.data.size
+    assert asked == [((config.batch, 1, size, size, size), "train")]
+    plain, fast = weights(tmp_path / "plain"), weights(tmp_path / "fast")
+    assert list(plain) == list(fast)
+    for name in (name for name in plain if name.startswith("model/")):
+        torch.testing.assert_close(fast[name], plain[name], rtol=1e-3, atol=1e-4)
+
+
+def test_what_cannot_be_optimized_is_refused(tiny):
+    for other in ({"compile": True}, {"precision": "bf16"}):
+        with pytest.raises(UsageError, match="optimize is for precision 32 without compile"):
+            tiny(optimize=True, **other)
 
 
 def test_clipping_bounds_the_step(tmp_path, crops, tiny):

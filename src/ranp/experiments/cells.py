@@ -98,6 +98,8 @@ class TrainingCell:
     def to_dict(self) -> dict[str, Any]:
         """As a cell of the store; what has no influence on the result is left out."""
         config = self.config.model_dump(mode="json")
+        if not self.config.optimize:
+            del config["optimize"]  # as in stores that were begun before one could ask for it
         if self.config.pruning.method is None:
             del config["pruning"]
         elif self.budget is not None:

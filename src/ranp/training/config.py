@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ranp.errors import UsageError, suggest
 
@@ -112,6 +112,9 @@ class LoopConfig(Section):
         recompute: Activation checkpointing: less memory, more time.
         channels_last: Channels-last memory layout, often faster.
         compile: `torch.compile` the network.
+        optimize: Before the first step, look for faster ways to compute the same network on this
+            CPU (`ranp.optimize`, which chooses the memory layout, too). Numbers are rounded
+            differently then, and a run that is resumed need not end with the same bits.
         seed: For weights, order, crops and dropout.
         validate_every: Epochs between validations; the last five are validated in any case.
         checkpoint_minutes: A checkpoint inside an epoch after as much time.
@@ -127,9 +130,16 @@ class LoopConfig(Section):
     recompute: bool = False
     channels_last: bool = False
     compile: bool = False
+    optimize: bool = False
     seed: int = Field(default=0, ge=0)
     validate_every: int = Field(default=1, gt=0)
     checkpoint_minutes: float = Field(default=10.0, ge=0)
+
+    @model_validator(mode="after")
+    def _has_something_to_optimize(self) -> LoopConfig:
+        if self.optimize and (self.compile or self.precision != "32"):
+            raise ValueError("optimize is for precision 32 without compile")
+        return self
 
 
 class Config(LoopConfig):
@@ -271,6 +281,8 @@ def _first_problem(error: ValidationError) -> str:
         return f"unknown key '{key}'.{suggest(str(last), _keys_at(path))}"
     if first["type"] == "missing":
         return f"the key '{key}' is missing"
+    if not key:  # of several keys together
+        return str(first["msg"]).removeprefix("Value error, ")
     return f"'{key}' is {first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
 
 

@@ -24,6 +24,7 @@ from ranp.data.loader import Loader
 from ranp.errors import RanpError, UsageError
 from ranp.recompute import checkpointed
 from ranp.slimming import save_weights
+from ranp.speed import optimize
 from ranp.training.checkpoint import Progress, load_checkpoint, save_checkpoint
 from ranp.training.config import LoopConfig
 from ranp.training.distributed import interleaved, share_buffers, summed
@@ -77,9 +78,12 @@ class Trainer:
         self.fabric, self.task, self.config = fabric, task, config
         self.train, self.validation = train, validation
         self.directory, self.listener = directory, listener or Listener()
-        if config.channels_last:
+        if config.optimize or config.channels_last:
             # DDP compares strides of dimensions of size 1, which mean nothing.
             warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
+        if config.optimize:
+            model = optimize(model, (train.batch, *train.cases[0]["x"].shape), "train")
+        elif config.channels_last:
             model = model.to(memory_format=torch.channels_last_3d)  # type: ignore[call-overload]
         self.model = model
         optimizer = make_optimizer(config.optimizer, model.parameters())
@@ -160,7 +164,7 @@ class Trainer:
 
     def _on_device(self, batch: Batch) -> dict[str, Any]:
         moved: dict[str, Any] = self.fabric.to_device(batch)
-        if self.config.channels_last and moved["x"].dim() == 5:
+        if self.config.channels_last and not self.config.optimize and moved["x"].dim() == 5:
             moved["x"] = moved["x"].to(memory_format=torch.channels_last_3d)
         return moved
 
