@@ -38,7 +38,7 @@ def command(
     resources_only: Annotated[
         bool, typer.Option("--resources-only", help="Score and count; train nothing.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="For tables, pictures and the store.")] = Path(
+    out: Annotated[Path, typer.Option(help="For tables, pages, pictures and the store.")] = Path(
         "out/reproduce"
     ),
     listed: Annotated[bool, typer.Option("--list", help="Name all of them, and exit.")] = False,
