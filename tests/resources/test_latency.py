@@ -146,6 +146,14 @@ def test_damaged_entries_are_measured_again(tmp_path):
     assert cache.get({"a": 2}, lambda: {"x": 5.0}) == {"x": 5.0}
 
 
+def test_what_is_measured_on_a_busy_machine_is_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr("ranp.resources.timing_cache.others_running", lambda: 1.0)
+    cache = TimingCache(tmp_path)
+    assert cache.get({"a": 1}, lambda: {"x": 2.0}) == {"x": 2.0}
+    assert cache.get({"a": 1}, lambda: {"x": 3.0}) == {"x": 3.0}
+    assert not cache.directory.exists()
+
+
 def test_cache_is_where_the_user_says(monkeypatch, tmp_path):
     monkeypatch.setenv("RANP_CACHE", str(tmp_path / "here"))
     assert TimingCache().directory == tmp_path / "here" / "timings"

@@ -17,11 +17,11 @@ def network(width):
 
 
 @pytest.fixture
-def quiet_machine(monkeypatch):
+def idle_machine(monkeypatch):
     monkeypatch.setattr(library, "others_running", lambda: 0.0)
 
 
-def test_every_shape_and_mode_is_compared(quiet_machine):
+def test_every_shape_and_mode_is_compared(idle_machine):
     shapes = [(1, 1, 4, 4, 4), (2, 1, 6, 6, 6)]
     found = compare_speed(network(8), network(2), shapes, theoretical=4.0, repetitions=3)
     assert [(c.mode, c.shape) for c in found.comparisons] == [
@@ -52,7 +52,7 @@ def test_a_busy_machine_is_not_measured(monkeypatch):
     assert forced.others == 2.0
 
 
-def test_both_networks_are_optimized(quiet_machine, monkeypatch):
+def test_both_networks_are_optimized(idle_machine, monkeypatch):
     seen = []
 
     class Kept:

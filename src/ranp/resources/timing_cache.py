@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ranp.errors import IntegrityError
 from ranp.files import canonical_json, read_sealed_json, sha256, write_sealed_json
+from ranp.resources.machine import BUSY, others_running
 
 _SCHEMA = 1
 _KEY_DIGITS = 24
@@ -24,12 +26,18 @@ def cache_directory() -> Path:
 class TimingCache:
     """Times by what was timed, one sealed file each, so that processes can share them.
 
+    What is measured while others use the machine is given out, but not kept.
+
     Args:
         directory: Where they are; the user's cache if not given.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
         self.directory = (cache_directory() if directory is None else directory) / "timings"
+
+    @cached_property
+    def _is_quiet(self) -> bool:
+        return others_running() <= BUSY
 
     def get(
         self, what: Mapping[str, Any], measure: Callable[[], dict[str, float]]
@@ -48,7 +56,10 @@ class TimingCache:
                     return {name: float(s) for name, s in stored["seconds"].items()}
             except IntegrityError:
                 path.unlink(missing_ok=True)  # damaged: it can be measured again
+        is_quiet = self._is_quiet  # looked at before, as measuring would be taken for others
         seconds = measure()
+        if not is_quiet:
+            return seconds
         content = {"kind": "timing", "schema": _SCHEMA, "what": dict(what), "seconds": seconds}
         write_sealed_json(path, content)
         return seconds
