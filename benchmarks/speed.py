@@ -19,16 +19,15 @@ from ranp.data.loader import Loader
 from ranp.data.synthetic import synthetic_parts
 from ranp.graph import build_graph
 from ranp.models import registry
-from ranp.resources.latency import MODES, runner
+from ranp.resources.latency import MODES, measure_latency
 from ranp.resources.machine import BUSY, load, others_running
-from ranp.resources.measuring import time_in_turns
 from ranp.speed.bench import Comparison, compare_speed
 
 NETWORK = "unet3d-shapenet"
 EDGE, BATCHES = 64, (1, 2)
 SCORED_EDGE, SCORED_SAMPLES = 32, 2
 WANTED = {"train": 0.5, "inference": 0.6}
-REPETITIONS = 2
+REPETITIONS, AGAIN = 3, 7
 # Networks whose training step shall take half the time, and at which input.
 HALVED = {
     "unet3d-shapenet": (1, 1, 32, 32, 32),
@@ -98,33 +97,30 @@ def halved() -> None:
     """Prunes until a training step takes half the time, and measures it again."""
     print("\nHalf the time of a training step, batch 1 (at most 5 % off when measured again)")
     print(
-        f"{'network':<20} {'full s':>8} {'budget s':>8} {'sparsity':>8} {'again s':>8} {'off':>6}"
+        f"{'network':<20} {'sparsity':>8} {'full s':>8} {'slim s':>8} {'found':>6} {'again':>6} "
+        f"{'off':>6}"
     )
     for name, shape in HALVED.items():
         torch.manual_seed(0)
         model, x = registry.build(name).train(), torch.randn(shape)
         labels = torch.zeros(1, *(shape[2:] if name.startswith("unet") else ()), dtype=torch.long)
-        full = _step_seconds({"full": model}, x)["full"]
         fitted = ranp.fit(
             model,
             [(x, labels)],
             F.cross_entropy,
-            latency=full / 2,
+            latency="50%",
             method="ranp-l",
             lam=registry.spec(name).reweighting,
             floor=1,
         )
-        again = _step_seconds({"slim": fitted.model.train()}, x)["slim"]
+        found = fitted.figures["slim"]["latency"] / fitted.figures["full"]["latency"]
+        again = measure_latency({"full": model, "slim": fitted.model}, shape, repetitions=AGAIN)
+        share = again["slim"] / again["full"]
         print(
-            f"{name:<20} {full:8.3f} {full / 2:8.3f} {fitted.plan.settings['sparsity']:8.4f} "
-            f"{again:8.3f} {again / (full / 2) - 1:+6.1%}",
+            f"{name:<20} {fitted.sparsity:8.4f} {again['full']:8.3f} {again['slim']:8.3f} "
+            f"{found:6.1%} {share:6.1%} {share / 0.5 - 1:+6.1%}",
             flush=True,
         )
-
-
-def _step_seconds(models: dict[str, nn.Module], x: torch.Tensor) -> dict[str, float]:
-    runs = {name: runner(model, x, "train") for name, model in models.items()}
-    return {name: timing.median for name, timing in time_in_turns(runs, 5).items()}
 
 
 def run() -> None:

@@ -61,6 +61,16 @@ def test_what_is_no_amount_is_refused(resource, text, says):
         parse_budget(resource, text)
 
 
+@pytest.mark.parametrize("resource", ["memory", "flops", "params", "latency"])
+def test_a_share_of_the_full_network(resource):
+    budget = parse_budget(resource, "12.5 %")
+    assert budget == Budget(resource, 0.125, of_full=True)
+    assert budget.absolute(80.0) == Budget(resource, 10.0)
+    assert str(budget) == f"12.5 % of the full network's {resource}"
+    given = parse_budget(resource, 7)
+    assert given.absolute(80.0) is given
+
+
 def test_a_budget_is_needed():
     with pytest.raises(UsageError, match="give a budget: memory, flops, params, latency"):
         make_budgets({"memory": None, "flops": None})

@@ -32,7 +32,8 @@ def test_measuring_leaves_the_network_as_it_was(mode):
     gradients = [p.grad for p in model.parameters()]
     random_state = torch.get_rng_state()
 
-    assert measure_latency(model, (1, 1, 4, 4, 4), mode=mode, repetitions=2) > 0
+    took = measure_latency({"it": model}, (1, 1, 4, 4, 4), mode=mode, repetitions=2)
+    assert took["it"] > 0
 
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, state[name]), name
@@ -53,15 +54,17 @@ def test_train_steps_run_in_train_mode_with_gradients_and_inference_in_neither()
             seen.append((self.training, torch.is_grad_enabled()))
             return x * self.weight
 
-    measure_latency(Spy(), (1, 2), mode="train", repetitions=1)
-    measure_latency(Spy(), (1, 2), mode="inference", repetitions=1)
+    measure_latency({"it": Spy()}, (1, 2), mode="train", repetitions=1)
+    measure_latency({"it": Spy()}, (1, 2), mode="inference", repetitions=1)
     assert seen == [(True, True)] * 2 + [(False, False)] * 2
 
 
 def test_the_median_of_the_clock_is_returned():
     ticks = iter([0, 5, 10, 11, 20, 23])  # durations 5, 1, 3
-    clocked = measure_latency(nn.Linear(2, 2), (1, 2), repetitions=3, clock=lambda: next(ticks))
-    assert clocked == 3
+    clocked = measure_latency(
+        {"it": nn.Linear(2, 2)}, (1, 2), repetitions=3, clock=lambda: next(ticks)
+    )
+    assert clocked == {"it": 3}
 
 
 def test_actions_take_turns_after_a_warm_up():
@@ -80,7 +83,7 @@ def test_spread_is_the_median_deviation_relative_to_the_median():
 
 def test_unknown_mode_is_refused():
     with pytest.raises(UsageError, match="unknown mode 'training': use train or inference"):
-        measure_latency(nn.Linear(2, 2), (1, 2), mode="training")
+        measure_latency({"it": nn.Linear(2, 2)}, (1, 2), mode="training")
 
 
 def test_table_holds_every_layer_at_its_real_shape(tmp_path, monkeypatch):

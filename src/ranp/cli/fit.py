@@ -65,16 +65,16 @@ _SCORING_GFLOPS = 200.0
 def command(
     network: NetworkArgument,
     memory: Annotated[
-        str | None, typer.Option(help="What a training step may take: 8GiB, 500MB.")
+        str | None, typer.Option(help="What a training step may take: 8GiB, 500MB, or 50% of the full network's.")
     ] = None,
     flops: Annotated[
-        str | None, typer.Option(help="What a forward pass of a sample may cost: 20GFLOPs.")
+        str | None, typer.Option(help="What a forward pass of a sample may cost: 20GFLOPs, 10%.")
     ] = None,
     params: Annotated[
-        str | None, typer.Option(help="How many parameters there may be: 3M.")
+        str | None, typer.Option(help="How many parameters there may be: 3M, 10%.")
     ] = None,
     latency: Annotated[
-        str | None, typer.Option(help="How long a training step may take here, measured: 250ms.")
+        str | None, typer.Option(help="How long a training step may take here, measured: 250ms, 50%.")
     ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Samples per training step.")] = 1,
     input_shape: Annotated[

@@ -37,7 +37,7 @@ _EXAMPLES: dict[ResourceName, str] = {
 RESOURCES: tuple[ResourceName, ...] = tuple(_UNITS)
 """What can be budgeted."""
 
-_NUMBER_AND_UNIT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([a-z]*)\s*")
+_NUMBER_AND_UNIT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([a-z]*|%)\s*")
 
 
 @dataclass(frozen=True)
@@ -48,35 +48,44 @@ class Budget:
         resource: "memory" (bytes of a training step), "flops" (of a forward pass of one sample),
             "params" (their number) or "latency" (seconds of a training step).
         limit: The bound.
+        of_full: Whether it is a share of what the full network takes.
     """
 
     resource: ResourceName
     limit: float
+    of_full: bool = False
 
     def __str__(self) -> str:
+        if self.of_full:
+            return f"{100 * self.limit:g} % of the full network's {self.resource}"
         return describe(self.resource, self.limit)
+
+    def absolute(self, full: float) -> Budget:
+        """The same bound, if the full network takes so much."""
+        return Budget(self.resource, self.limit * full) if self.of_full else self
 
 
 def parse_budget(resource: ResourceName, amount: Amount) -> Budget:
     """A budget from words such as "8GiB", "500 MB", "20GFLOPs", "3M", "250ms", or from a number.
 
-    A number is in bytes, operations, parameters or seconds. "GB" is 10^9 bytes, "GiB" 2^30.
+    A number is in bytes, operations, parameters or seconds. "GB" is 10^9 bytes, "GiB" 2^30. "50%"
+    is half of what the full network takes.
     """
     if isinstance(amount, bool) or not isinstance(amount, (str, int, float)):
         raise UsageError(f"a budget of {resource} is a number or a text, not {amount!r}")
     if isinstance(amount, str):
         match = _NUMBER_AND_UNIT.fullmatch(amount.lower())
-        units = _UNITS[resource]
+        units = _UNITS[resource] | {"%": 0.01}
         if match is None or match[2] not in units:
             raise UsageError(
-                f"'{amount}' is no amount of {resource}; write it as {_EXAMPLES[resource]}"
+                f"'{amount}' is no amount of {resource}; write it as {_EXAMPLES[resource]} or 50%"
             )
         limit = float(match[1]) * units[match[2]]
     else:
         limit = float(amount)
     if not 0 < limit < math.inf:
         raise UsageError(f"a budget of {resource} must be positive, and '{amount}' is not")
-    return Budget(resource, limit)
+    return Budget(resource, limit, of_full=isinstance(amount, str) and "%" in amount)
 
 
 def make_budgets(given: Mapping[ResourceName, Amount | None]) -> tuple[Budget, ...]:

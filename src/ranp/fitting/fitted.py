@@ -114,10 +114,10 @@ def _budget_table(fitted: Fitted) -> Table:
         result.add_column(heading, justify="right")
     limits = {budget.resource: budget.limit for budget in fitted.budgets}
     for name, value in fitted.figures["slim"].items():
-        limit = limits.get(name)
+        limit, full = limits.get(name), fitted.figures["full"].get(name)
         result.add_row(
             name,
-            describe(name, fitted.figures["full"][name]),
+            "" if full is None else describe(name, full),
             describe(name, value),
             "" if limit is None else describe(name, limit),
             "" if limit is None else f"{100 * value / limit:.1f} %",

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 
 import torch
+from torch import nn
 
+from ranp.errors import InfeasibleError
 from ranp.fitting.budgets import Budget
 from ranp.fitting.costing import Costing, shares
 from ranp.fitting.machine import require
@@ -24,13 +27,26 @@ _FINEST = 2e-3
 _MOST_TRIALS = 16
 
 
+@dataclass(frozen=True)
+class FoundInTime(Found):
+    """What keeps a budget of time, or the fastest that there is.
+
+    Attributes:
+        budget: The budget in seconds.
+        full: Seconds of the full network; None if it is too large to be measured here.
+    """
+
+    budget: Budget
+    full: float | None
+
+
 def fit_latency(
     costing: Costing,
     step: TrainingStep,
     budget: Budget,
     others: Sequence[Budget],
     found: Found,
-) -> Found:
+) -> FoundInTime:
     """Prunes on from what keeps all other budgets until a training step is fast enough.
 
     Times are guessed by interpolation between those measured, on a logarithmic scale. They are
@@ -41,26 +57,36 @@ def fit_latency(
     Args:
         costing: Knows what choices cost.
         step: How the network is trained.
-        budget: Of seconds.
+        budget: Of seconds, or of a share of the full network's.
         others: The other budgets.
         found: The least pruned choice that keeps the other budgets.
 
     Returns:
         A choice that keeps it, or the fastest that there is.
     """
-    seconds: dict[float, list[float]] = {}
+    stopwatch = _Stopwatch(costing, step, found.best.alive)
+    full: float | None = stopwatch.first
+    if found.best.sparsity:
+        try:
+            full = stopwatch.seconds(costing.chooser.graph.all_alive())
+        except InfeasibleError:
+            if budget.of_full:
+                raise
+            full = None
+    budget = budget if full is None else budget.absolute(full)
+    seconds: dict[float, list[float]] = {found.best.sparsity: [stopwatch.first]}
 
     def at(sparsity: float) -> Candidate:
         """A choice with what it took in all measurements, of which this is one more."""
         alive = costing.chooser.choose(sparsity)
-        seconds.setdefault(sparsity, []).append(seconds_of(costing, alive, step))
+        seconds.setdefault(sparsity, []).append(stopwatch.seconds(alive))
         figures = costing.figures(alive, step, [other.resource for other in others])
         candidate = Candidate(sparsity, alive, figures, shares(figures, others, step))
         return _timed(candidate, statistics.fmean(seconds[sparsity]), budget)
 
-    first = at(found.best.sparsity)
+    first = _timed(found.best, stopwatch.first, budget)
     if first.figures["latency"] <= budget.limit:
-        return Found(first, found.binding)
+        return FoundInTime(first, found.binding, budget, full)
     last = at(costing.chooser.max_sparsity())
     tried = {each.sparsity: each for each in (first, last)}
     for _ in range(_MOST_TRIALS):
@@ -77,7 +103,55 @@ def fit_latency(
             sparsity = _between(slow, fast, (1 - _CLOSE / 2) * budget.limit)
         tried[sparsity] = at(sparsity)
     bracket = _bracket(tried.values(), budget)
-    return Found(tried[last.sparsity] if bracket is None else bracket[1], "latency")
+    best = tried[last.sparsity] if bracket is None else bracket[1]
+    return FoundInTime(best, "latency", budget, full)
+
+
+class _Stopwatch:
+    """Measures training steps, as if all at the time when the first network was measured.
+
+    A machine's speed changes from one minute to the next, by more than a budget is to be met to.
+    So every network takes turns with the first one, and what counts is how much faster it is.
+
+    Attributes:
+        first: Seconds of the first network.
+    """
+
+    def __init__(self, costing: Costing, step: TrainingStep, alive: Alive) -> None:
+        self._costing, self._step = costing, step
+        self._first = self._build(alive)
+        self.first = self._measure({"first": self._first})["first"]
+
+    def seconds(self, alive: Alive) -> float:
+        """Measures a choice of channels, after making sure that it fits."""
+        took = self._measure({"first": self._first, "this": self._build(alive)})
+        return self.first * took["this"] / took["first"]
+
+    def _build(self, alive: Alive) -> nn.Module:
+        chooser, step = self._costing.chooser, self._step
+        device = next(chooser.model.parameters()).device
+        here = replace(step, device="cpu" if device.type == "cpu" else "cuda")
+        require(
+            self._costing.memory(alive, here).peak,
+            device,
+            f"measuring a training step with {step}",
+            "give a smaller batch or input, or no budget of latency",
+        )
+        return slim_model(chooser.model, chooser.graph, alive, init="fresh", seed=chooser.seed)
+
+    def _measure(self, models: dict[str, nn.Module]) -> dict[str, float]:
+        from ranp.resources.latency import measure_latency
+
+        step = self._step
+        device = next(self._first.parameters()).device
+        low = step.precision != "32"
+        with ExitStack() as stack:
+            for model in models.values() if step.recompute else ():
+                stack.enter_context(checkpointed(model))
+            stack.enter_context(
+                torch.autocast(device.type, dtype=DTYPES[step.precision], enabled=low)
+            )
+            return measure_latency(models, step.shape, mode="train")
 
 
 def _bracket(tried: Collection[Candidate], budget: Budget) -> tuple[Candidate, Candidate] | None:
@@ -91,27 +165,6 @@ def _bracket(tried: Collection[Candidate], budget: Budget) -> tuple[Candidate, C
     fast = min(enough, key=lambda each: each.sparsity)
     slower = [each for each in tried if each.sparsity < fast.sparsity]
     return max(slower, key=lambda each: each.sparsity), fast
-
-
-def seconds_of(costing: Costing, alive: Alive, step: TrainingStep) -> float:
-    """Measures a training step of a slim network, after making sure that it fits."""
-    from ranp.resources.latency import measure_latency
-
-    chooser = costing.chooser
-    device = next(chooser.model.parameters()).device
-    require(
-        costing.memory(alive, replace(step, device="cpu" if device.type == "cpu" else "cuda")).peak,
-        device,
-        f"measuring a training step with {step}",
-        "give a smaller batch or input, or no budget of latency",
-    )
-    slim = slim_model(chooser.model, chooser.graph, alive, init="fresh", seed=chooser.seed)
-    low = step.precision != "32"
-    with (
-        checkpointed(slim) if step.recompute else torch.enable_grad(),
-        torch.autocast(device.type, dtype=DTYPES[step.precision], enabled=low),
-    ):
-        return measure_latency(slim, step.shape, mode="train")
 
 
 def _timed(candidate: Candidate, seconds: float, budget: Budget) -> Candidate:

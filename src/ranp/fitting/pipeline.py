@@ -17,7 +17,7 @@ from ranp.errors import UsageError
 from ranp.fitting.budgets import Amount, Budget, ResourceName, make_budgets
 from ranp.fitting.costing import Costing, LossAt, no_loss
 from ranp.fitting.fitted import Fitted, fit_summary
-from ranp.fitting.latency import fit_latency, seconds_of
+from ranp.fitting.latency import FoundInTime, fit_latency
 from ranp.fitting.machine import default_device
 from ranp.fitting.scoring import Economy
 from ranp.fitting.search import (
@@ -260,26 +260,29 @@ def fit_choice(
         DoesNotFit: There is none.
     """
     costing = Costing(chooser, loss_at)
-    predicted = tuple(budget for budget in budgets if budget.resource != "latency")
+    full = chooser.graph.all_alive()
+    counted: tuple[ResourceName, ...] = ("memory", "flops", "params")
+    whole = costing.figures(full, step, counted)
+    predicted = tuple(
+        budget.absolute(whole[budget.resource]) for budget in budgets if budget.resource in counted
+    )
     timed = next((budget for budget in budgets if budget.resource == "latency"), None)
     found = least_pruned(costing, step, predicted)
     if found.best.keeps and timed is not None:
         found = fit_latency(costing, step, timed, predicted, found)
+    in_time = found if isinstance(found, FoundInTime) else None
+    budgets = predicted if in_time is None else (*predicted, in_time.budget)
     best = found.best
     if not best.keeps:
         raise does_not_fit(costing, step, budgets, best)
     others: tuple[Alternative, ...] = ()
     if found.binding in ("memory", "flops"):
         others = find_alternatives(costing, step, predicted, best.sparsity)
-    full = chooser.graph.all_alive()
-    networks = {"full": full, "slim": best.alive}
-    counted: tuple[ResourceName, ...] = ("memory", "flops", "params")
-    figures = {name: costing.figures(alive, step, counted) for name, alive in networks.items()}
-    if timed is not None:
+    figures = {"full": whole, "slim": costing.figures(best.alive, step, counted)}
+    if in_time is not None:
         figures["slim"]["latency"] = best.figures["latency"]
-        figures["full"]["latency"] = (
-            best.figures["latency"] if not best.sparsity else seconds_of(costing, full, step)
-        )
+        if in_time.full is not None:
+            figures["full"]["latency"] = in_time.full
     return Fitted(
         step=step,
         budgets=budgets,
@@ -287,7 +290,10 @@ def fit_choice(
         figures=figures,
         binding=found.binding,
         alternatives=others,
-        memory={name: costing.memory(alive, step) for name, alive in networks.items()},
+        memory={
+            name: costing.memory(alive, step)
+            for name, alive in (("full", full), ("slim", best.alive))
+        },
         notes=("the time of what to do instead was not measured",) if timed and others else (),
     )
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, Literal
 
@@ -26,34 +27,39 @@ _LAYER_REPETITIONS = 3
 
 
 def measure_latency(
-    model: nn.Module,
+    models: Mapping[str, nn.Module],
     shape: tuple[int, ...],
     *,
     mode: Mode = "train",
     repetitions: int = 5,
     clock: Callable[[], float] = time.perf_counter,
-) -> float:
-    """Measures how long a network takes for a batch, on its own device.
+) -> dict[str, float]:
+    """Measures how long networks take for a batch, in turns, each on its own device.
 
     Args:
-        model: Any module that takes one tensor; it is given back as it was.
+        models: Any modules that take one tensor, by name; they are given back as they were.
         shape: Of the batch.
         mode: "train" is forward and backward in train mode, "inference" a forward in eval mode
             without gradients.
-        repetitions: Timed runs; one more before them warms up.
+        repetitions: Timed runs of each; one more before them warms up.
         clock: What is read before and after; `time.process_time` leaves out what other processes
             do, and adds up threads.
 
     Returns:
-        The median, in seconds.
+        The medians, in seconds.
     """
-    model = unwrap(model)
-    description = describe_inputs(model, shape).args[0]
-    assert isinstance(description, TensorShape)
-    with undisturbed(model), run_mode(model, mode == "train"):
-        x = torch.randn(shape, dtype=description.dtype, device=description.device)
-        act = runner(model, x, mode)
-        return time_in_turns({"model": act}, repetitions, clock)["model"].median
+    actions: dict[str, Callable[[], None]] = {}
+    with ExitStack() as stack:
+        for name, model in models.items():
+            model = unwrap(model)
+            description = describe_inputs(model, shape).args[0]
+            assert isinstance(description, TensorShape)
+            stack.enter_context(undisturbed(model))
+            stack.enter_context(run_mode(model, mode == "train"))
+            x = torch.randn(shape, dtype=description.dtype, device=description.device)
+            actions[name] = runner(model, x, mode)
+        timings = time_in_turns(actions, repetitions, clock)
+    return {name: timing.median for name, timing in timings.items()}
 
 
 def latency_table(
