@@ -65,7 +65,7 @@ _SCORING_GFLOPS = 200.0
 def command(
     network: NetworkArgument,
     memory: Annotated[
-        str | None, typer.Option(help="What a training step may take: 8GiB, 500MB, or 50% of the full network's.")
+        str | None, typer.Option(help="What a training step may take: 8GiB, 500MB, 50%.")
     ] = None,
     flops: Annotated[
         str | None, typer.Option(help="What a forward pass of a sample may cost: 20GFLOPs, 10%.")
@@ -74,7 +74,7 @@ def command(
         str | None, typer.Option(help="How many parameters there may be: 3M, 10%.")
     ] = None,
     latency: Annotated[
-        str | None, typer.Option(help="How long a training step may take here, measured: 250ms, 50%.")
+        str | None, typer.Option(help="What a training step may take, measured here: 250ms, 50%.")
     ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Samples per training step.")] = 1,
     input_shape: Annotated[
