@@ -11,12 +11,18 @@ import ranp
 from ranp.errors import InfeasibleError
 from ranp.fitting import DoesNotFit, machine
 from ranp.resources import latency
+from ranp.resources.measuring import Timing
 
 STEP = {"batch": 2, "input": (2, 8, 8, 8), "device": "cpu"}
 
 
 def parameters_of(network):
     return sum(p.numel() for p in network.parameters())
+
+
+def took(seconds):
+    """Runs of which the fastest took so long."""
+    return Timing((1.5 * seconds, seconds, 1.1 * seconds))
 
 
 @pytest.fixture
@@ -27,7 +33,7 @@ def clock(monkeypatch):
     def measure(models, shape, *, mode="train", repetitions=5):
         assert mode == "train" and shape == (2, 2, 8, 8, 8)
         measured.extend(map(parameters_of, models.values()))
-        return {name: parameters_of(model) * 1e-6 for name, model in models.items()}
+        return {name: took(parameters_of(model) * 1e-6) for name, model in models.items()}
 
     monkeypatch.setattr(latency, "measure_latency", measure)
     return measured
@@ -52,7 +58,7 @@ def test_half_the_time_is_met_on_a_noisy_machine(model, loader, loss, monkeypatc
     def measure(models, shape, **options):
         speed = noise.uniform(0.7, 1.4)
         return {
-            name: parameters_of(network) * speed * noise.uniform(0.98, 1.02)
+            name: took(parameters_of(network) * speed * noise.uniform(0.98, 1.02))
             for name, network in models.items()
         }
 
@@ -72,7 +78,7 @@ def test_where_times_jump_the_least_pruned_is_kept(model, loader, loss, monkeypa
 
     def measure(models, shape, **options):
         found = {name: parameters_of(network) / whole for name, network in models.items()}
-        return {name: share if share > 0.6 else share / 2 for name, share in found.items()}
+        return {name: took(share if share > 0.6 else share / 2) for name, share in found.items()}
 
     monkeypatch.setattr(latency, "measure_latency", measure)
     result = ranp.fit(model, loader, loss, latency=0.5, **STEP)
@@ -133,7 +139,7 @@ def test_checkpointing_and_precision_are_on_while_measuring(model, loader, loss,
         for network in models.values():
             patched = any("forward" in vars(module) for module in network.modules())
             seen.append((patched, torch.is_autocast_enabled("cpu")))
-        return {name: parameters_of(network) * 1e-6 for name, network in models.items()}
+        return {name: took(parameters_of(network) * 1e-6) for name, network in models.items()}
 
     monkeypatch.setattr(latency, "measure_latency", measure)
     scores = ranp.score(model, loader, loss)

@@ -18,7 +18,7 @@ from ranp.graph.operation import tensors_in
 from ranp.graph.propagation import Extent
 from ranp.graph.surgery import mode as run_mode
 from ranp.resources.machine import describe_machine
-from ranp.resources.measuring import time_in_turns, train_step, undisturbed
+from ranp.resources.measuring import Timing, time_in_turns, train_step, undisturbed
 from ranp.resources.timing_cache import TimingCache
 
 Mode = Literal["train", "inference"]
@@ -33,7 +33,7 @@ def measure_latency(
     mode: Mode = "train",
     repetitions: int = 5,
     clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, float]:
+) -> dict[str, Timing]:
     """Measures how long networks take for a batch, in turns, each on its own device.
 
     Args:
@@ -44,9 +44,6 @@ def measure_latency(
         repetitions: Timed runs of each; one more before them warms up.
         clock: What is read before and after; `time.process_time` leaves out what other processes
             do, and adds up threads.
-
-    Returns:
-        The medians, in seconds.
     """
     actions: dict[str, Callable[[], None]] = {}
     with ExitStack() as stack:
@@ -58,8 +55,7 @@ def measure_latency(
             stack.enter_context(run_mode(model, mode == "train"))
             x = torch.randn(shape, dtype=description.dtype, device=description.device)
             actions[name] = runner(model, x, mode)
-        timings = time_in_turns(actions, repetitions, clock)
-    return {name: timing.median for name, timing in timings.items()}
+        return time_in_turns(actions, repetitions, clock)
 
 
 def latency_table(
