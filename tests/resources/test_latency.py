@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ import ranp
 from ranp.errors import UsageError
 from ranp.graph import build_graph
 from ranp.pruning import METHODS, Chooser
-from ranp.resources.latency import latency_table, measure_latency
+from ranp.resources.latency import latency_table, measure_latency, measure_ratio
 from ranp.resources.measuring import Timing, time_in_turns
 from ranp.resources.timing_cache import TimingCache
 
@@ -65,6 +66,22 @@ def test_times_are_those_of_the_clock():
         {"it": nn.Linear(2, 2)}, (1, 2), repetitions=3, clock=lambda: next(ticks)
     )
     assert clocked["it"].median == 3 and clocked["it"].fastest == 1
+
+
+def test_a_ratio_is_measured_until_it_is_known_well_enough(monkeypatch):
+    def measure(models, shape, *, mode):
+        calls.append(mode)
+        return {"this": Timing((2.0, 8.0)), "reference": Timing((1.0, 2.0))}  # 2 and 4 times
+
+    calls = []
+    monkeypatch.setattr("ranp.resources.latency.measure_latency", measure)
+    one, other = nn.Linear(2, 2), nn.Linear(2, 2)
+    ratio = measure_ratio(one, other, (1, 2), enough=lambda ratio: len(calls) == 3)
+    assert ratio.value == pytest.approx(8**0.5) and calls == ["train"] * 3
+    # Six turns, log 2 and log 4 by turns, with n - 1 = 5: sqrt(6 / 5) log 2 / 2 / sqrt(6).
+    assert ratio.error == pytest.approx(math.log(2) / 2 / 5**0.5)
+    ratio = measure_ratio(one, other, (1, 2), enough=lambda ratio: False, most_turns=7)
+    assert len(ratio.logarithms) == 8
 
 
 def test_actions_take_turns_after_a_warm_up():

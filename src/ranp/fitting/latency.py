@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -20,11 +20,13 @@ from ranp.fitting.training_step import TrainingStep
 from ranp.graph import Alive
 from ranp.recompute import checkpointed
 from ranp.resources.autocast import DTYPES
+from ranp.resources.latency import Ratio, measure_latency, measure_ratio
 from ranp.slimming import slim_model
 
 _CLOSE = 0.04  # a network that takes this much less than the budget is near enough
 _FINEST = 2e-3
 _MOST_TRIALS = 16
+_PRECISE = 0.012  # of a network whose time is about the budget
 
 
 @dataclass(frozen=True)
@@ -49,10 +51,10 @@ def fit_latency(
 ) -> FoundInTime:
     """Prunes on from what keeps all other budgets until a training step is fast enough.
 
-    Times are guessed by interpolation between those measured, on a logarithmic scale. They are
-    noisy, and they jump where a layer gets so thin that it is computed in another way: so what
-    counts for a choice is the mean of all its measurements, and the one that is kept has been
-    measured at least twice.
+    Times are guessed by interpolation between those measured, on a logarithmic scale. They jump
+    where a layer gets so thin that it is computed in another way, and they depend on where in
+    memory a network happens to lie: so what counts for a choice is the mean of all its
+    measurements, and the one that is kept has been measured at least twice.
 
     Args:
         costing: Knows what choices cost.
@@ -68,7 +70,7 @@ def fit_latency(
     full: float | None = stopwatch.first
     if found.best.sparsity:
         try:
-            full = stopwatch.seconds(costing.chooser.graph.all_alive())
+            full = stopwatch.seconds(costing.chooser.graph.all_alive(), None)
         except InfeasibleError:
             if budget.of_full:
                 raise
@@ -79,7 +81,7 @@ def fit_latency(
     def at(sparsity: float) -> Candidate:
         """A choice with what it took in all measurements, of which this is one more."""
         alive = costing.chooser.choose(sparsity)
-        seconds.setdefault(sparsity, []).append(stopwatch.seconds(alive))
+        seconds.setdefault(sparsity, []).append(stopwatch.seconds(alive, budget))
         figures = costing.figures(alive, step, [other.resource for other in others])
         candidate = Candidate(sparsity, alive, figures, shares(figures, others, step))
         return _timed(candidate, statistics.fmean(seconds[sparsity]), budget)
@@ -111,8 +113,7 @@ class _Stopwatch:
     """Measures training steps, as if all at the time when the first network was measured.
 
     A machine's speed changes from one minute to the next, by more than a budget is to be met to.
-    So every network takes turns with the first one, and what counts is how much faster it is. Of
-    several runs the fastest counts: whatever disturbs a run makes it longer.
+    So every network takes turns with the first one, and what counts is how much faster it is.
 
     Attributes:
         first: Seconds of the first network.
@@ -121,12 +122,30 @@ class _Stopwatch:
     def __init__(self, costing: Costing, step: TrainingStep, alive: Alive) -> None:
         self._costing, self._step = costing, step
         self._first = self._build(alive)
-        self.first = self._measure({"first": self._first})["first"]
+        with self._as_trained(self._first):
+            timing = measure_latency({"first": self._first}, step.shape, repetitions=9)
+        self.first = timing["first"].median
 
-    def seconds(self, alive: Alive) -> float:
-        """Measures a choice of channels, after making sure that it fits."""
-        took = self._measure({"first": self._first, "this": self._build(alive)})
-        return self.first * took["this"] / took["first"]
+    def seconds(self, alive: Alive, budget: Budget | None) -> float:
+        """Measures a choice of channels, after making sure that it fits.
+
+        Args:
+            alive: The channels that live.
+            budget: Far from this it is not measured as precisely as near to it.
+        """
+
+        def known(ratio: Ratio) -> bool:
+            if ratio.error <= _PRECISE:
+                return True
+            if budget is None:
+                return False
+            off = abs(math.log(self.first * ratio.value / budget.limit))
+            return off > _CLOSE + 3 * ratio.error
+
+        network = self._build(alive)
+        with self._as_trained(self._first, network):
+            ratio = measure_ratio(network, self._first, self._step.shape, enough=known)
+        return self.first * ratio.value
 
     def _build(self, alive: Alive) -> nn.Module:
         chooser, step = self._costing.chooser, self._step
@@ -140,20 +159,19 @@ class _Stopwatch:
         )
         return slim_model(chooser.model, chooser.graph, alive, init="fresh", seed=chooser.seed)
 
-    def _measure(self, models: dict[str, nn.Module]) -> dict[str, float]:
-        from ranp.resources.latency import measure_latency
-
+    @contextmanager
+    def _as_trained(self, *models: nn.Module) -> Iterator[None]:
+        """With the precision, and the recomputation, that the networks are trained with."""
         step = self._step
         device = next(self._first.parameters()).device
         low = step.precision != "32"
         with ExitStack() as stack:
-            for model in models.values() if step.recompute else ():
+            for model in models if step.recompute else ():
                 stack.enter_context(checkpointed(model))
             stack.enter_context(
                 torch.autocast(device.type, dtype=DTYPES[step.precision], enabled=low)
             )
-            timings = measure_latency(models, step.shape, mode="train")
-        return {name: timing.fastest for name, timing in timings.items()}
+            yield
 
 
 def _bracket(tried: Collection[Candidate], budget: Budget) -> tuple[Candidate, Candidate] | None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import math
+import statistics
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -56,6 +59,60 @@ def measure_latency(
             x = torch.randn(shape, dtype=description.dtype, device=description.device)
             actions[name] = runner(model, x, mode)
         return time_in_turns(actions, repetitions, clock)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as long one network takes as another, measured in turns.
+
+    Attributes:
+        logarithms: Of the ratio of each turn.
+    """
+
+    logarithms: tuple[float, ...]
+
+    @property
+    def value(self) -> float:
+        """The geometric mean over all turns."""
+        return math.exp(statistics.fmean(self.logarithms))
+
+    @property
+    def error(self) -> float:
+        """The standard error of that mean, as a share of it."""
+        return statistics.stdev(self.logarithms) / math.sqrt(len(self.logarithms))
+
+
+def measure_ratio(
+    this: nn.Module,
+    reference: nn.Module,
+    shape: tuple[int, ...],
+    *,
+    mode: Mode = "train",
+    enough: Callable[[Ratio], bool],
+    most_turns: int = 60,
+) -> Ratio:
+    """Measures how many times as long a network takes as another.
+
+    The speed of a machine changes from one moment to the next, by more than networks that one
+    would like to tell apart. Both take turns, so that it changes for both, and go on until it is
+    known well enough.
+
+    Args:
+        this: A network.
+        reference: The other one, on the same device.
+        shape: Of the batch.
+        mode: "train" or "inference".
+        enough: Whether a ratio is known well enough; asked after every five turns.
+        most_turns: After so many it is taken as it is.
+    """
+    logarithms: list[float] = []
+    while True:
+        took = measure_latency({"this": this, "reference": reference}, shape, mode=mode)
+        turns = zip(took["this"].seconds, took["reference"].seconds, strict=True)
+        logarithms += [math.log(one / other) for one, other in turns]
+        ratio = Ratio(tuple(logarithms))
+        if len(logarithms) >= most_turns or enough(ratio):
+            return ratio
 
 
 def latency_table(
