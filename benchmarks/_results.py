@@ -35,7 +35,8 @@ TABLES = (
     "table-single-gpu",
     "table-vanilla-full",
 )
-ONE_SEED = ("table-single-gpu",)  # scoring 23 layers takes longest, and says the least
+# Scoring 23 layers takes longest and says the least; orthogonal weights are scored for one table.
+MOST_SEEDS = {"table-single-gpu": 1, "table-initialisation": 2}
 FIGURES = ("fig-overview", "fig-importance", "fig-retained", "fig-sparsity", "fig-mnmg")
 
 
@@ -49,7 +50,7 @@ def main() -> None:
     tables: dict[str, Beside] = {}
     for name in (*TABLES, *FIGURES):
         print(name, file=sys.stderr)
-        seeds = 1 if name in ONE_SEED else arguments.seeds
+        seeds = min(arguments.seeds, MOST_SEEDS.get(name, arguments.seeds))
         command = (
             f"ranp reproduce {name} --scale paper --resources-only --seeds {seeds} "
             f"--out {arguments.store}"
@@ -93,7 +94,8 @@ def claims(study: Study, tables: dict[str, Beside]) -> str:
     exact, wrong = _exact(tables["table-capability"])
     networks = [_network(study, pair) for pair in FOUR]
     further = sum(each.largest[1] > each.largest[0] for each in networks)
-    wins = _glorot(study)
+    seeds = min(study.seeds, MOST_SEEDS["table-initialisation"])
+    wins = _glorot(replace(study, seeds=seeds))
     full, slim = (_deep(study, pruned=pruned) for pruned in (False, True))
     rows = [
         (
