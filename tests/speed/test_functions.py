@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import inspect
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -84,6 +86,24 @@ def test_upsampling_by_whole_numbers_is_ours(options, is_ours, taken):
     torch.testing.assert_close(grads[1], grads[0], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"size": 8, "scale_factor": 2},
+        {"size": (8, 8)},
+        {"scale_factor": (2, 2)},
+    ],
+)
+def test_errors_of_upsampling_are_those_of_pytorch(options):
+    x, said = volume(1, 3, 4, 4, 4).requires_grad_(), []
+    for mode in (nullcontext(), FastFunctions()):
+        with mode, pytest.raises((ValueError, AssertionError)) as caught:
+            F.interpolate(x, **options)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+
+
 @settings(max_examples=40)
 @given(three, three, st.integers(1, 2), st.integers(2, 5))
 def test_pooling_is_that_of_pytorch(kernel, rest, samples, channels):
@@ -118,6 +138,16 @@ def test_other_pooling_is_left_to_pytorch(options, is_ours, taken):
     assert taken == ["max_pool3d"] * is_ours
 
 
+@pytest.mark.parametrize("kernel", [(2,), 1])
+def test_odd_kernels_are_left_to_pytorch(kernel, taken):
+    """One number in a tuple is that of all dimensions; windows of one voxel are a copy."""
+    x = volume(1, 3, 5, 5, 5)
+    with FastFunctions():
+        got = F.max_pool3d(x, kernel)
+    assert torch.equal(got, F.max_pool3d(x, kernel)) and taken == []
+    assert got.data_ptr() != x.data_ptr()
+
+
 def test_what_is_not_channels_last_or_not_plain_is_left_to_pytorch(taken):
     x = torch.randn(1, 3, 4, 4, 4, requires_grad=True)
     with FastFunctions():
@@ -147,14 +177,21 @@ def test_the_mode_is_on_only_while_the_network_runs():
     assert modes() == []
 
 
-def test_a_network_with_the_mode_is_its_own_kind_and_can_be_copied(taken):
+def test_a_network_with_the_mode_is_its_own_kind_and_can_be_copied():
     torch.manual_seed(0)
     plain = UNet3D(1, 2, levels=2, base_width=4)
     model = copy.deepcopy(plain)
-    set_fast_functions(model)
+    for _ in range(2):  # twice is as good as once
+        set_fast_functions(model)
     assert isinstance(model, UNet3D) and type(model).__name__ == "UNet3D"
+    assert inspect.signature(model.forward) == inspect.signature(plain.forward)
     x = volume(1, 2, 8, 8, 8)[:, :1]
-    for twin in (model, copy.deepcopy(model)):
+    make, arguments, state = model.__reduce_ex__(2)[:3]
+    assert arguments == (UNet3D,)  # a class that another process finds by its name
+    sent = make(*arguments)
+    sent.__setstate__(state)
+    for twin in (model, copy.deepcopy(model), sent):
+        assert type(twin) is type(model)
         torch.testing.assert_close(twin(x), plain(x))
 
 

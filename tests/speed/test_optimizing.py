@@ -85,6 +85,10 @@ NETWORKS = {
         ),
         (1, 1, 6, 6, 6),
     ),
+    "softmax, padding in words": (
+        lambda: nn.Sequential(unit(1, 4), nn.Conv3d(4, 3, 1, padding="same"), nn.Softmax(1)),
+        (1, 1, 6, 6, 6),
+    ),
     "shared and forked": (Shared, (1, 2, 6, 6, 6)),
     "monai unet": (monai_unet, (1, 1, 16, 16, 16)),
     "monai unet, batch norm": (
@@ -249,3 +253,83 @@ def test_training_is_as_near_to_exact_as_the_given_network(seed, changed_things_
     exact = gradients(model.double(), x.double())
     allowed = max((plain - exact).norm().item(), 1e-5 * exact.norm().item())
     assert (rerouted - exact).norm().item() <= 2 * allowed
+
+
+class Two(nn.Module):
+    """Gives out its logits, or what it makes of them, beside their softmax."""
+
+    def __init__(self, beside):
+        super().__init__()
+        self.conv, self.head, self.softmax = unit(1, 4), nn.Conv3d(4, 3, 1), nn.Softmax(1)
+        self.beside = beside
+
+    def forward(self, x):
+        logits = self.head(self.conv(x))
+        return self.beside(logits), self.softmax(logits)
+
+
+@pytest.mark.parametrize(
+    ("beside", "fused"), [(nn.Identity(), True), (nn.ReLU(), False), (lambda y: y > 0, False)]
+)
+def test_logits_that_are_given_out_too_stay_logits(beside, fused, changed_things_win, tmp_path):
+    """Where a softmax cannot become part of its convolution, the rest is done all the same."""
+    torch.manual_seed(0)
+    model, x = Two(beside).eval(), torch.randn(1, 1, 6, 6, 6)
+    fast = optimize(model, x, "inference", cache=TimingCache(tmp_path))
+    record = optimization_of(fast)
+    assert record.kept != "as given"
+    assert all(trial.is_equal for trial in record.trials) is fused
+    for got, expected in zip(fast(x), model(x), strict=True):
+        assert torch.equal(got, expected) or deviation(got, expected) <= 1e-5
+
+
+def test_a_norm_behind_an_activation_in_place_is_not_folded(changed_things_win, tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        *(nn.Conv3d(1, 4, 3), nn.ReLU(True), nn.BatchNorm3d(4)),
+        *(nn.Conv3d(4, 2, 3), nn.BatchNorm3d(2)),
+    )
+    record = optimization_of(
+        optimize(model, (2, 1, 6, 6, 6), "inference", cache=TimingCache(tmp_path))
+    )
+    assert record.kept != "as given" and record.folded == ("4",)
+
+
+def test_other_numbers_are_computed_as_given(tmp_path):
+    model = UNet3D(1, 3, levels=2, base_width=4).double()
+    fast = optimize(model, (1, 1, 8, 8, 8), cache=TimingCache(tmp_path))
+    assert optimization_of(fast).kept == "as given"
+
+
+def test_modes_and_random_numbers_stay_as_they_are(changed_things_win, tmp_path):
+    model = UNet3D(1, 3, levels=2, base_width=4)
+    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm3d)]
+    norms[0].eval()  # frozen
+    modes, state = [module.training for module in model.modules()], torch.get_rng_state()
+    fast = optimize(model, (1, 1, 8, 8, 8), cache=TimingCache(tmp_path))
+    assert optimization_of(fast).kept != "as given"
+    assert [module.training for module in fast.modules()] == modes
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_network_without_finite_numbers_is_refused():
+    model = nn.Conv3d(1, 1, 1)
+    nn.init.constant_(model.weight, float("nan"))
+    with pytest.raises(UsageError, match="the Conv3d gives out numbers that are not finite"):
+        optimize(model, (1, 1, 2, 2, 2))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_an_optimized_network_can_be_exported(changed_things_win, tmp_path):
+    model = UNet3D(1, 3, levels=2, base_width=4).eval()
+    fast = optimize(model, (2, 1, 8, 8, 8), cache=TimingCache(tmp_path))
+    assert optimization_of(fast).kept != "as given"
+    batches = {"x": {0: torch.export.Dim("batch", min=2, max=8)}}
+    x = torch.randn(2, 1, 8, 8, 8)
+    others = [
+        torch.export.export(fast, (x,), dynamic_shapes=batches).module(),
+        torch.jit.trace(fast, x),
+    ]
+    for other in others:
+        assert deviation(other(x), model(x)) <= 1e-5
+    assert fast(x[:0]).shape == model(x[:0]).shape

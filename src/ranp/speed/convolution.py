@@ -134,7 +134,7 @@ def _forward_matmul(x: Tensor, weight: Tensor, bias: Tensor | None, g: Geometry)
     if layout_of(x) == "standard":
         return _pointwise_standard(x, matrix, bias)
     y = F.linear(_rows(x), matrix, bias)
-    return y.reshape(x.shape[0], *x.shape[2:], -1).permute(0, 4, 1, 2, 3)
+    return y.reshape(x.shape[0], *x.shape[2:], len(matrix)).permute(0, 4, 1, 2, 3)
 
 
 def _pointwise_standard(x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
@@ -145,7 +145,7 @@ def _pointwise_standard(x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tenso
         y = torch.bmm(matrices, columns)
     else:
         y = torch.baddbmm(bias[:, None], matrices, columns)
-    return y.reshape(x.shape[0], -1, *x.shape[2:])
+    return y.reshape(x.shape[0], len(matrix), *x.shape[2:])
 
 
 def _rows(x: Tensor) -> Tensor:

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
+from ranp.graph.operation import tensors_in
+
 _Conv = nn.modules.conv._ConvNd
 _BatchNorm = nn.modules.batchnorm._BatchNorm
 
@@ -57,6 +59,7 @@ def drop(model: nn.Module, name: str) -> None:
     setattr(model.get_submodule(parent), attribute, nn.Identity())
 
 
+@torch.no_grad()
 def followers(
     model: nn.Module, x: Tensor, is_wanted: Callable[[nn.Module], bool]
 ) -> dict[str, nn.modules.conv._ConvNd]:
@@ -68,15 +71,16 @@ def followers(
         is_wanted: Of which modules.
     """
     calls: dict[nn.Module, int] = {}
-    outputs: list[tuple[Tensor, _Conv]] = []
+    outputs: list[tuple[Tensor, int, _Conv]] = []
     found: dict[nn.Module, _Conv] = {}
 
     def after(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         calls[module] = calls.get(module, 0) + 1
-        if isinstance(module, _Conv):
-            outputs.append((output, module))
+        if isinstance(module, _Conv) and isinstance(output, Tensor):
+            outputs.append((output, _changes(output), module))
         elif args:
-            before = (conv for tensor, conv in outputs if tensor is args[0])
+            # What was changed in place since, as by a ReLU, is the same tensor and not the same.
+            before = (conv for y, count, conv in outputs if y is args[0] and count == _changes(y))
             conv = next(before, None)
             if conv is not None:
                 found[module] = conv
@@ -84,15 +88,18 @@ def followers(
     watched = [m for m in model.modules() if isinstance(m, _Conv) or is_wanted(m)]
     hooks = [module.register_forward_hook(after) for module in watched]
     try:
-        model(x)
+        given_out = list(tensors_in(model(x)))
     finally:
         for hook in hooks:
             hook.remove()
+    # What the network itself gives out must stay what it is.
+    outer = {conv for y, _, conv in outputs if any(y is out for out in given_out)}
     names = {module: name for name, module in model.named_modules()}
     return {
         names[module]: conv
         for module, conv in found.items()
         if calls[module] == calls[conv] == 1
+        and conv not in outer
         and not nn.utils.parametrize.is_parametrized(conv)
         and "weight" in conv._parameters
     }
@@ -100,3 +107,8 @@ def followers(
 
 def _is_foldable(module: nn.Module) -> bool:
     return isinstance(module, _BatchNorm) and module.running_mean is not None
+
+
+def _changes(x: Tensor) -> int:
+    """How often a tensor was changed in place; those of inference mode do not count it."""
+    return 0 if x.is_inference() else x._version

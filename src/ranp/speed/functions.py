@@ -8,7 +8,8 @@ what is here. Calls of another kind go on to PyTorch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
+from numbers import Real
 from typing import Any
 
 import torch
@@ -36,18 +37,36 @@ class FastFunctions(TorchFunctionMode):
 
 def set_fast_functions(model: nn.Module) -> None:
     """Turns the mode on whenever this network runs."""
-    model.__class__ = _fast(type(model))  # type: ignore[arg-type]  # mypy on hashes of types
+    kind = getattr(type(model), _KIND, type(model))
+    model.__class__ = _fast(kind)  # type: ignore[arg-type]  # mypy on hashes of types
+
+
+_KIND = "_ranp_kind"
 
 
 @cache
 def _fast(kind: type[nn.Module]) -> type[nn.Module]:
+    """A class of networks that run with the mode on; all else is as in the given class."""
+
+    @wraps(kind.forward)  # tracers and trainers ask for the names of a network's arguments
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
             return kind.forward(self, *args, **kwargs)
         with FastFunctions():
             return kind.forward(self, *args, **kwargs)
 
-    return type(kind.__name__, (kind,), {"forward": forward, "__doc__": kind.__doc__})
+    def reduce(self: nn.Module, protocol: int) -> Any:
+        made = kind.__reduce_ex__(self, protocol)
+        return (_empty, (kind,), *made[2:]) if made[1] == (type(self),) else made
+
+    added = {"forward": forward, "__reduce_ex__": reduce, "__doc__": kind.__doc__, _KIND: kind}
+    return type(kind.__name__, (kind,), added)
+
+
+def _empty(kind: type[nn.Module]) -> nn.Module:
+    """What a copy is filled into, also in another process, where `_fast` made no class yet."""
+    fast = _fast(kind)  # type: ignore[arg-type]
+    return fast.__new__(fast)
 
 
 # ------------------------------------------------------------------------------------- upsampling
@@ -67,12 +86,14 @@ def _interpolate(
 
 def _factors(x: Tensor, size: Any, scale_factor: Any) -> Factors | None:
     """By what whole numbers each dimension grows; None if it is not by whole numbers."""
-    if size is None:
-        scales = [scale_factor] * 3 if isinstance(scale_factor, int | float) else list(scale_factor)
-        return tuple(map(int, scales)) if all(s >= 1 and s == int(s) for s in scales) else None
-    sizes = [size] * 3 if isinstance(size, int) else list(size)
-    pairs = list(zip(sizes, x.shape[2:], strict=True))
-    return tuple(new // old for new, old in pairs) if not any(n % o for n, o in pairs) else None
+    if (size is None) == (scale_factor is None):
+        return None  # PyTorch says what is wrong
+    given = _three(scale_factor if size is None else size)
+    if len(given) != 3:
+        return None
+    before = (1, 1, 1) if size is None else x.shape[2:]
+    scales = [new / old for new, old in zip(given, before, strict=True)]
+    return tuple(map(int, scales)) if all(s >= 1 and s == int(s) for s in scales) else None
 
 
 class _Nearest(torch.autograd.Function):
@@ -106,7 +127,7 @@ def _max_pool3d(
     kernel = _three(kernel_size)
     apart = kernel if stride is None else _three(stride)
     is_simple = kernel == apart and _three(padding) == (0, 0, 0) and _three(dilation) == (1, 1, 1)
-    if not is_simple or ceil_mode or return_indices:
+    if not is_simple or ceil_mode or return_indices or len(kernel) != 3 or max(kernel) == 1:
         return None
     if not _is_ours(input) or _needs_gradient(input) or min(input.shape[2:]) < max(kernel):
         return None
@@ -132,8 +153,8 @@ def _windows(x: Tensor, sizes: Factors, join: Callable[[Tensor, Tensor], Tensor]
     return x.permute(0, 4, 1, 2, 3)
 
 
-def _three(value: Any) -> Factors:
-    return (value,) * 3 if isinstance(value, int) else tuple(value)
+def _three(value: Any) -> tuple[Any, ...]:
+    return (value,) * 3 if isinstance(value, Real) else tuple(value)
 
 
 def _is_ours(x: Any) -> bool:

@@ -55,6 +55,7 @@ def is_plain(x: Tensor) -> bool:
         and x.device.type == "cpu"
         and x.dtype == torch.float32
         and not torch.compiler.is_compiling()
+        and not torch.jit.is_tracing()
         and not torch.is_autocast_enabled("cpu")
         and not torch._C._are_functorch_transforms_active()
     )

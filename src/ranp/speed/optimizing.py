@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from ranp.resources.latency import MODES, Mode, runner
 from ranp.resources.machine import describe_machine, load
 from ranp.resources.measuring import time_in_turns, undisturbed
 from ranp.resources.timing_cache import TimingCache
-from ranp.speed.convolution import Geometry, Route, can_route, set_route
+from ranp.speed.convolution import Geometry, Route, RoutedConv3d, can_route, set_route
 from ranp.speed.folding import drop, fold_norms, followers
 from ranp.speed.functions import set_fast_functions
 from ranp.speed.layout import Layout
@@ -111,6 +111,7 @@ class Optimization:
         return "\n".join([*lines, f"kept: {self.kept}, {self.speedup:.2f} x as fast"])
 
 
+@torch.random.fork_rng()
 def optimize(
     model: nn.Module,
     example_input: ExampleInput,
@@ -120,10 +121,11 @@ def optimize(
 ) -> nn.Module:
     """Makes a network compute the same in less time on this machine.
 
-    What is tried: a memory layout with the channels last, other ways to compute each convolution
-    and its gradients, batch norms folded into convolutions (inference), and that the process keeps
-    freed memory (see `ranp.speed.memory`). Whatever is not faster when measured here, or gives
-    another result (beyond 1e-5), is not kept.
+    What is tried: a memory layout with the channels last, and ways of upsampling, pooling and
+    softmax that suit it, other ways to compute each convolution and its gradients, what comes after
+    a convolution computed with it (inference: batch norms, a softmax at the end), and that the
+    process keeps freed memory (see `ranp.speed.memory`). Whatever is not faster when measured here,
+    or gives another result (beyond 1e-5), is not kept.
 
     In train mode parameters, buffers and their names stay as they are: checkpoints and weights
     fit both ways, and plans are made of the network as given. A network for inference has its
@@ -147,19 +149,28 @@ def optimize(
     keeps_memory = x.device.type == "cpu" and keep_freed_memory()
     given = _Candidate(AS_GIVEN, _copy(model), {}, ())
     expected = given.run(x, mode)
-    tried = {given: expected}
-    for layout in LAYOUTS if x.device.type == "cpu" and x.dim() == 5 else ():
-        candidate = _rerouted(model, x, layout, mode, cache or TimingCache())
-        tried[candidate] = candidate.run(x, mode)
-        if tried[candidate].seconds < _WORTH * expected.seconds:
+    tried = {given: _compared(given.name, expected, expected)}
+    if not tried[given].is_equal:
+        raise UsageError(
+            f"the {type(model).__name__} gives out numbers that are not finite, or has such "
+            "gradients: ways to compute it cannot be compared; give another example_input"
+        )
+    cache = TimingCache() if cache is None else cache
+    for layout in LAYOUTS if _is_volume(x) else ():
+        candidate = _rerouted(model, x, layout, mode, cache)
+        tried[candidate] = trial = _compared(candidate.name, candidate.run(x, mode), expected)
+        if trial.is_equal and trial.seconds < _WORTH * expected.seconds:
             break  # the other layout has to be better than the one given, and this one is
-    trials = _trials(tried, expected, x, mode)
+    trials = _timed(tried, x, mode)
     equal = {trial.name: trial.seconds for trial in trials if trial.is_equal}
     name = min(equal, key=lambda name: equal[name])
     kept = next(c for c in tried if c.name == name)
     if equal[name] > _WORTH * equal[AS_GIVEN]:
         kept = given
-    kept.model.train(model.training if mode == "train" else False)
+    if mode == "train":
+        _take_modes(kept.model, model)
+    else:
+        kept.model.eval()
     kept.model.optimization = Optimization(  # type: ignore[assignment]
         mode=mode,
         shape=tuple(x.shape),
@@ -226,12 +237,23 @@ class _Run:
 
 def _example(model: nn.Module, example_input: ExampleInput) -> Tensor:
     if isinstance(example_input, Tensor):
-        return example_input
+        return example_input.detach()
     inputs = describe_inputs(model, example_input)
     if inputs.kwargs or len(inputs.args) != 1 or not isinstance(inputs.args[0], TensorShape):
         raise UsageError("ranp.optimize takes networks of one tensor: give it, or its shape")
     shape = inputs.args[0]
     return torch.randn(shape.shape, dtype=shape.dtype, device=shape.device)
+
+
+def _is_volume(x: Tensor) -> bool:
+    """Whether there are other ways to compute what takes such an input."""
+    return x.device.type == "cpu" and x.dim() == 5 and x.dtype == torch.float32
+
+
+def _take_modes(model: nn.Module, given: nn.Module) -> None:
+    """Train or eval mode, module by module: some may be frozen."""
+    for module, same in zip(model.modules(), given.modules(), strict=True):
+        module.training = same.training
 
 
 def _copy(model: nn.Module) -> nn.Module:
@@ -257,7 +279,7 @@ def _rerouted(
             if is_last and layout == "channels-last":
                 set_channels_last(module)
                 conv = before_softmax.get(name)
-                if isinstance(conv, nn.Conv3d) and Geometry.of(conv).is_pointwise:
+                if isinstance(conv, RoutedConv3d) and Geometry.of(conv).is_pointwise:
                     set_softmax(conv)
                     drop(candidate, name)
             continue
@@ -300,30 +322,25 @@ def _inputs_in_order(model: nn.Module, x: Tensor) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _trials(
-    tried: Mapping[_Candidate, _Run], expected: _Run, x: Tensor, mode: Mode
-) -> tuple[Trial, ...]:
-    """Compares results, and times all candidates in turns unless a single run was long enough."""
-    seconds = {candidate: run.seconds for candidate, run in tried.items()}
-    if expected.seconds < _LONG:
-        actions: dict[str, Callable[[], None]] = {}
+def _compared(name: str, run: _Run, expected: _Run) -> Trial:
+    """A trial whose time is that of its first run."""
+    trained = _relative(run.trained, expected.trained) if expected.trained else None
+    return Trial(name, run.seconds, _relative(run.outputs, expected.outputs), trained)
+
+
+def _timed(tried: Mapping[_Candidate, Trial], x: Tensor, mode: Mode) -> tuple[Trial, ...]:
+    """Times all candidates in turns, unless the first run of the network given was long enough."""
+    first = next(iter(tried.values())).seconds
+    if first >= _LONG:
+        return tuple(tried.values())
+    actions: dict[str, Callable[[], None]] = {}
+    with ExitStack() as stack:
         for candidate in tried:
             candidate.model.train(mode == "train")
             actions[candidate.name] = runner(candidate.model, x, mode)
-        with ExitStack() as stack:
-            for candidate in tried:
-                stack.enter_context(undisturbed(candidate.model))
-            timings = time_in_turns(actions, 1 + repetitions(expected.seconds), warm_up=False)
-        seconds = {candidate: timings[candidate.name].fastest for candidate in tried}
-    return tuple(
-        Trial(
-            candidate.name,
-            seconds[candidate],
-            _relative(run.outputs, expected.outputs),
-            _relative(run.trained, expected.trained) if mode == "train" else None,
-        )
-        for candidate, run in tried.items()
-    )
+            stack.enter_context(undisturbed(candidate.model))
+        timings = time_in_turns(actions, 1 + repetitions(first), warm_up=False)
+    return tuple(replace(trial, seconds=timings[trial.name].fastest) for trial in tried.values())
 
 
 def _relative(results: list[Tensor], expected: list[Tensor]) -> float:
@@ -331,6 +348,7 @@ def _relative(results: list[Tensor], expected: list[Tensor]) -> float:
     if [r.shape for r in results] != [e.shape for e in expected]:
         return math.inf
     pairs = list(zip(results, expected, strict=True))
-    apart = math.hypot(*((r - e).double().norm().item() for r, e in pairs))
+    differences = (r ^ e if r.dtype == torch.bool else r - e for r, e in pairs)
+    apart = math.hypot(*(each.double().norm().item() for each in differences))
     size = math.hypot(*(e.double().norm().item() for e in expected))
     return apart / size if size else apart
