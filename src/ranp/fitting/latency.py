@@ -177,14 +177,14 @@ class _Stopwatch:
 def _bracket(tried: Collection[Candidate], budget: Budget) -> tuple[Candidate, Candidate] | None:
     """The least pruned choice that is fast enough, after the most pruned below it that is not.
 
-    None if no choice is fast enough.
+    That is itself if it is the least pruned of all. None if no choice is fast enough.
     """
     enough = [each for each in tried if each.figures["latency"] <= budget.limit]
     if not enough:
         return None
     fast = min(enough, key=lambda each: each.sparsity)
-    slower = [each for each in tried if each.sparsity < fast.sparsity]
-    return max(slower, key=lambda each: each.sparsity), fast
+    below = [each for each in tried if each.sparsity < fast.sparsity]
+    return max(below, key=lambda each: each.sparsity, default=fast), fast
 
 
 def _timed(candidate: Candidate, seconds: float, budget: Budget) -> Candidate:

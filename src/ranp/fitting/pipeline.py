@@ -140,6 +140,8 @@ def fit(
     network is only scored, on what the loader yields. That may be smaller than what is trained
     with; give the size to train at as `input`.
 
+    Budgets are numbers, or texts with a unit; "50%" is half of what the full network takes.
+
     Args:
         model: Any model; it is not changed.
         loader: Yields batches: pairs (x, y), mappings, or what `forward` understands. Not needed
