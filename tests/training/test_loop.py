@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ import ranp
 from ranp.errors import UsageError
 from ranp.training.job import Job
 from ranp.training.listeners import Listener
-from ranp.training.loop import Diverged
+from ranp.training.loop import Diverged, Trainer
 from ranp.training.run import averaged, train
 from tests.training.networks import Plain
 from tests.training.test_resume import Recorder, assert_same_weights, weights
@@ -87,6 +88,12 @@ def test_what_cannot_be_optimized_is_refused(tiny):
     for other in ({"compile": True}, {"precision": "bf16"}):
         with pytest.raises(UsageError, match="optimize is for precision 32 without compile"):
             tiny(optimize=True, **other)
+
+
+def test_only_a_cpu_is_optimized_for(tiny, tmp_path):
+    fabric = SimpleNamespace(device=torch.device("cuda"))
+    with pytest.raises(UsageError, match="this run trains on cuda: leave it out"):
+        Trainer(fabric, None, None, tiny(optimize=True), None, None, tmp_path)
 
 
 def test_clipping_bounds_the_step(tmp_path, crops, tiny):

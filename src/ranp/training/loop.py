@@ -67,7 +67,8 @@ class Trainer:
 
         Args:
             fabric: Launched: device, precision and processes.
-            model: The network with its first weights.
+            model: The network with its first weights. It is the one that is trained, unless
+                `config.optimize` puts a faster copy in its place: `Trainer.model`.
             task: Loss and metrics.
             config: How to train.
             train: Training batches of this process.
@@ -82,6 +83,7 @@ class Trainer:
             # DDP compares strides of dimensions of size 1, which mean nothing.
             warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
         if config.optimize:
+            _require_cpu(fabric.device)
             model = optimize(model, (train.batch, *train.cases[0]["x"].shape), "train")
         elif config.channels_last:
             model = model.to(memory_format=torch.channels_last_3d)  # type: ignore[call-overload]
@@ -279,6 +281,14 @@ def _seed(*position: int) -> None:
     """Seeds torch (dropout and the like) by a position in the run."""
     state = np.random.SeedSequence(position).generate_state(1, np.uint64)
     torch.manual_seed(int(state[0]) >> 1)
+
+
+def _require_cpu(device: torch.device) -> None:
+    if device.type != "cpu":
+        raise UsageError(
+            f"optimize finds faster ways on a CPU, and this run trains on {device.type}: leave it "
+            "out; channels_last and compile are for other devices"
+        )
 
 
 def _require_scalar(loss: Tensor) -> None:
