@@ -138,7 +138,7 @@ class LoopConfig(Section):
     @model_validator(mode="after")
     def _has_something_to_optimize(self) -> LoopConfig:
         if self.optimize and (self.compile or self.precision != "32"):
-            raise ValueError("optimize is for precision 32 without compile")
+            raise ValueError("optimize is for precision 32 without compile: leave out one of them")
         return self
 
 
