@@ -29,7 +29,7 @@ def clock(monkeypatch):
     """Seconds are millionths of the parameters; notes what was measured."""
     measured = []
 
-    def measure(models, shape, *, mode="train", repetitions=5):
+    def measure(models, shape, *, mode="train", repetitions=5, warm_up=True):
         assert mode == "train" and shape == (2, 2, 8, 8, 8)
         measured.extend(map(parameters_of, models.values()))
         return {name: took(parameters_of(model) * 1e-6) for name, model in models.items()}
@@ -139,7 +139,7 @@ def test_what_does_not_fit_is_not_measured(model, loader, loss, clock, monkeypat
 def test_checkpointing_and_precision_are_on_while_measuring(model, loader, loss, monkeypatch):
     seen, found = [], []
 
-    def measure(models, shape, *, mode="train", repetitions=5):
+    def measure(models, shape, *, mode="train", repetitions=5, warm_up=True):
         for network in models.values():
             patched = any("forward" in vars(module) for module in network.modules())
             seen.append((patched, torch.is_autocast_enabled("cpu")))

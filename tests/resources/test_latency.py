@@ -69,19 +69,22 @@ def test_times_are_those_of_the_clock():
 
 
 def test_a_ratio_is_measured_until_it_is_known_well_enough(monkeypatch):
-    def measure(models, shape, *, mode):
-        calls.append(mode)
-        return {"this": Timing((2.0, 8.0)), "reference": Timing((1.0, 2.0))}  # 2 and 4 times
+    def measure(models, shape, *, mode, repetitions, warm_up):
+        assert mode == "train" and repetitions == 1 and warm_up == (not calls)
+        calls.append(2.0 if len(calls) % 2 else 4.0)
+        return {"this": Timing((calls[-1],)), "reference": Timing((1.0,))}
 
     calls = []
     monkeypatch.setattr("ranp.resources.latency.measure_latency", measure)
     one, other = nn.Linear(2, 2), nn.Linear(2, 2)
-    ratio = measure_ratio(one, other, (1, 2), enough=lambda ratio: len(calls) == 3)
-    assert ratio.value == pytest.approx(8**0.5) and calls == ["train"] * 3
+    ratio = measure_ratio(one, other, (1, 2), enough=lambda ratio: len(calls) >= 6)
+    assert ratio.value == pytest.approx(8**0.5) and len(calls) == 6
     # Six turns, log 2 and log 4 by turns, with n - 1 = 5: sqrt(6 / 5) log 2 / 2 / sqrt(6).
     assert ratio.error == pytest.approx(math.log(2) / 2 / 5**0.5)
-    ratio = measure_ratio(one, other, (1, 2), enough=lambda ratio: False, most_turns=7)
-    assert len(ratio.logarithms) == 8
+    for options, turns in (({"enough": lambda ratio: True}, 5), ({"most_seconds": 0.0}, 2)):
+        calls.clear()
+        measure_ratio(one, other, (1, 2), **{"enough": lambda ratio: False, **options})
+        assert len(calls) == turns
 
 
 def test_actions_take_turns_after_a_warm_up():

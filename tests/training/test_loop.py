@@ -75,7 +75,9 @@ def test_an_optimized_network_learns_the_same(tmp_path, crops, tiny, monkeypatch
     monkeypatch.setattr("ranp.training.loop.optimize", optimized)
     for name in ("plain", "fast"):
         config = tiny(epochs=1, optimize=name == "fast", channels_last=True, optimizer__name="sgd")
-        train(Job(config, tmp_path / name, crops))
+        record = train(Job(config, tmp_path / name, crops))
+        assert (record["optimization"] is None) == (name == "plain")
+    assert record["optimization"]["speedup"] >= 1.0
     size = config.data.size
     assert asked == [((config.batch, 1, size, size, size), "train")]
     plain, fast = weights(tmp_path / "plain"), weights(tmp_path / "fast")

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
     from ranp.fitting import DoesNotFit, TrainingStep
     from ranp.fitting.costing import LossAt
+    from ranp.fitting.search import Candidate
     from ranp.graph import ChannelGraph
     from ranp.pruning import Method, Scores
     from ranp.resources.training_memory import Loss
@@ -124,7 +125,7 @@ def command(
     """
     from ranp.files import ensure_directory
     from ranp.fitting import DoesNotFit, TrainingStep, fit_choice, make_fit
-    from ranp.fitting.budgets import make_budgets
+    from ranp.fitting.budgets import describe, make_budgets
     from ranp.fitting.machine import default_device
     from ranp.fitting.target import loss_like
     from ranp.graph import build_graph
@@ -169,8 +170,13 @@ def command(
     loss_at: LossAt = _by_output
     if source is not None and scoring is not None and scoring.x is not None:
         loss_at = loss_like(source.loss, scoring.x, scoring.y, notes.append)
+
+    def tell(trial: Candidate) -> None:
+        took = describe("latency", trial.figures["latency"])
+        say(quiet, f"  Measured: {took} at sparsity {trial.sparsity:.4f}.")
+
     try:
-        fitted = fit_choice(chooser, step, budgets, loss_at=loss_at)
+        fitted = fit_choice(chooser, step, budgets, loss_at=loss_at, on_trial=tell)
     except DoesNotFit as error:
         if as_json:
             show_json(_infeasible(error, network))

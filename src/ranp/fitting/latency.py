@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
@@ -48,13 +48,14 @@ def fit_latency(
     budget: Budget,
     others: Sequence[Budget],
     found: Found,
+    on_trial: Callable[[Candidate], None] = lambda trial: None,
 ) -> FoundInTime:
     """Prunes on from what keeps all other budgets until a training step is fast enough.
 
     Times are guessed by interpolation between those measured, on a logarithmic scale. They jump
     where a layer gets so thin that it is computed in another way, and they depend on where in
     memory a network happens to lie: so what counts for a choice is the mean of all its
-    measurements, and the one that is kept has been measured at least twice.
+    measurements, and one that is near the budget is measured at least twice.
 
     Args:
         costing: Knows what choices cost.
@@ -62,6 +63,7 @@ def fit_latency(
         budget: Of seconds, or of a share of the full network's.
         others: The other budgets.
         found: The least pruned choice that keeps the other budgets.
+        on_trial: Told of each choice that was measured.
 
     Returns:
         A choice that keeps it, or the fastest that there is.
@@ -84,9 +86,12 @@ def fit_latency(
         seconds.setdefault(sparsity, []).append(stopwatch.seconds(alive, budget))
         figures = costing.figures(alive, step, [other.resource for other in others])
         candidate = Candidate(sparsity, alive, figures, shares(figures, others, step))
-        return _timed(candidate, statistics.fmean(seconds[sparsity]), budget)
+        candidate = _timed(candidate, statistics.fmean(seconds[sparsity]), budget)
+        on_trial(candidate)
+        return candidate
 
     first = _timed(found.best, stopwatch.first, budget)
+    on_trial(first)
     if first.figures["latency"] <= budget.limit:
         return FoundInTime(first, found.binding, budget, full)
     last = at(costing.chooser.max_sparsity())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -22,6 +22,7 @@ from ranp.fitting.machine import default_device
 from ranp.fitting.scoring import Economy
 from ranp.fitting.search import (
     Alternative,
+    Candidate,
     does_not_fit,
     find_alternatives,
     least_pruned,
@@ -249,6 +250,7 @@ def fit_choice(
     budgets: tuple[Budget, ...],
     *,
     loss_at: LossAt = no_loss,
+    on_trial: Callable[[Candidate], None] = lambda trial: None,
 ) -> Fitted:
     """Finds the least pruned choice of channels that keeps the budgets.
 
@@ -257,6 +259,7 @@ def fit_choice(
         step: How the network is trained.
         budgets: At least one.
         loss_at: The loss in a way to train; it takes memory too.
+        on_trial: Told of each choice whose time was measured.
 
     Raises:
         DoesNotFit: There is none.
@@ -271,7 +274,7 @@ def fit_choice(
     timed = next((budget for budget in budgets if budget.resource == "latency"), None)
     found = least_pruned(costing, step, predicted)
     if found.best.keeps and timed is not None:
-        found = fit_latency(costing, step, timed, predicted, found)
+        found = fit_latency(costing, step, timed, predicted, found, on_trial)
     in_time = found if isinstance(found, FoundInTime) else None
     budgets = predicted if in_time is None else (*predicted, in_time.budget)
     best = found.best

@@ -27,6 +27,7 @@ from ranp.resources.timing_cache import TimingCache
 Mode = Literal["train", "inference"]
 MODES: tuple[Mode, ...] = ("train", "inference")
 _LAYER_REPETITIONS = 3
+_FEWEST_TURNS = 5  # the spread of fewer says little
 
 
 def measure_latency(
@@ -35,6 +36,7 @@ def measure_latency(
     *,
     mode: Mode = "train",
     repetitions: int = 5,
+    warm_up: bool = True,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Timing]:
     """Measures how long networks take for a batch, in turns, each on its own device.
@@ -44,7 +46,8 @@ def measure_latency(
         shape: Of the batch.
         mode: "train" is forward and backward in train mode, "inference" a forward in eval mode
             without gradients.
-        repetitions: Timed runs of each; one more before them warms up.
+        repetitions: Timed runs of each.
+        warm_up: Whether there is one more before them.
         clock: What is read before and after; `time.process_time` leaves out what other processes
             do, and adds up threads.
     """
@@ -58,7 +61,7 @@ def measure_latency(
             stack.enter_context(run_mode(model, mode == "train"))
             x = torch.randn(shape, dtype=description.dtype, device=description.device)
             actions[name] = runner(model, x, mode)
-        return time_in_turns(actions, repetitions, clock)
+        return time_in_turns(actions, repetitions, clock, warm_up=warm_up)
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ def measure_ratio(
     *,
     mode: Mode = "train",
     enough: Callable[[Ratio], bool],
-    most_turns: int = 60,
+    most_seconds: float = 60.0,
 ) -> Ratio:
     """Measures how many times as long a network takes as another.
 
@@ -102,16 +105,22 @@ def measure_ratio(
         reference: The other one, on the same device.
         shape: Of the batch.
         mode: "train" or "inference".
-        enough: Whether a ratio is known well enough; asked after every five turns.
-        most_turns: After so many it is taken as it is.
+        enough: Whether a ratio is known well enough; asked after every turn but the first few.
+        most_seconds: After so much time, and at least two turns, it is taken as it is.
     """
+    models = {"this": this, "reference": reference}
     logarithms: list[float] = []
+    until = time.perf_counter() + most_seconds
     while True:
-        took = measure_latency({"this": this, "reference": reference}, shape, mode=mode)
+        took = measure_latency(models, shape, mode=mode, repetitions=1, warm_up=not logarithms)
         turns = zip(took["this"].seconds, took["reference"].seconds, strict=True)
         logarithms += [math.log(one / other) for one, other in turns]
+        if len(logarithms) < 2:
+            continue
         ratio = Ratio(tuple(logarithms))
-        if len(logarithms) >= most_turns or enough(ratio):
+        if len(logarithms) >= _FEWEST_TURNS and enough(ratio):
+            return ratio
+        if time.perf_counter() > until:
             return ratio
 
 

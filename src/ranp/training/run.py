@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from ranp._version import __version__
 from ranp.data.cases import Cases
@@ -27,6 +28,7 @@ from ranp.data.loader import Loader, Shard
 from ranp.errors import RanpError, UsageError
 from ranp.files import read_sealed_json, write_sealed_json
 from ranp.report.page import write_report
+from ranp.speed import optimization_of
 from ranp.training.config import Config
 from ranp.training.distributed import summed
 from ranp.training.job import SCHEMA, Job, claim
@@ -132,6 +134,7 @@ def train(
         "slim": costs(model, shape) if plan else None,
         "seed": job.config.seed,
         "processes": fabric.world_size,
+        "optimization": _optimization(trainer.model) if job.config.optimize else None,
         "data": read_sealed_json(job.directory / "data.json", "data")["fingerprint"],
         "device": _device_name(fabric),
         "versions": {
@@ -187,6 +190,12 @@ def averaged(history: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
         }
         for name, values in columns.items()
     }
+
+
+def _optimization(model: nn.Module) -> dict[str, Any]:
+    """What `ranp.optimize` kept, and how many times as fast it was."""
+    record = optimization_of(model)
+    return {"kept": record.kept, "speedup": record.speedup}
 
 
 def _device_name(fabric: Fabric) -> str:
