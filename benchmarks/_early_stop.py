@@ -1,16 +1,18 @@
 """How near the choice after a few batches is to that after 64, on the synthetic parts.
 
-    python -m benchmarks._early_stop SIZE BATCH SEED [SEED ...]
+    python -m benchmarks._early_stop SIZE BATCH batch|sample SEED [SEED ...]
 
-scores the 3D-UNet of ShapeNet on 64 batches of BATCH shapes at SIZE^3, in one pass, once for every
-seed (of shapes and weights), and prints what the first 8, 16, 32 and 48 batches would have kept at
-the paper's sparsity. On one core a shape takes about 0.4 s at 16^3, 3 s at 32^3 and 23 s at 64^3.
+scores the 3D-UNet of ShapeNet on 64 batches of BATCH shapes at SIZE^3, in one pass, as a whole or
+sample by sample, once for every seed (of shapes and weights), and prints what the first 8, 16, 32
+and 48 batches would have kept at the paper's sparsity. On one core a shape takes about 0.4 s at
+16^3, 3 s at 32^3 and 23 s at 64^3.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from typing import cast
 
 import numpy as np
 import torch
@@ -21,7 +23,7 @@ from ranp.data.synthetic import synthetic_parts
 from ranp.data.voxels import EMPTY
 from ranp.graph import Alive, ChannelGraph, build_graph
 from ranp.models import registry
-from ranp.pruning import METHODS, Chooser, Scores, Settled, make_forward, score
+from ranp.pruning import METHODS, Chooser, Per, Scores, Settled, make_forward, score
 
 NETWORK = "unet3d-shapenet"
 SPARSITY = 0.7824
@@ -29,7 +31,7 @@ SHOWN = ("ranp-f", "ranp-m", "weighted", "vanilla")
 BATCHES, LOOKS = 64, (8, 16, 32, 48)
 
 
-def agreement_with_the_last(size: int, batch: int, seed: int) -> None:
+def agreement_with_the_last(size: int, batch: int, per: Per, seed: int) -> None:
     """Prints a line for every method."""
     model = registry.build(NETWORK)
     graph = build_graph(model, registry.spec(NETWORK).input_shape)
@@ -43,14 +45,15 @@ def agreement_with_the_last(size: int, batch: int, seed: int) -> None:
         return False
 
     batches = _batches(size, batch, seed)
-    score(model, graph, batches, make_forward(_loss, None), enough=look, seed=seed)
+    score(model, graph, batches, make_forward(_loss, None), per=per, enough=look, seed=seed)
     for method, made in choices.items():
         looks = ", ".join(f"{t}: {_shared(made[t], made[BATCHES]):.1%}" for t in LOOKS)
         widths = [_widths(graph, made[t]) for t in (16, BATCHES)]
         per_layer = np.minimum(*widths).sum() / widths[1].sum()
         settled = _settled(made)
         print(
-            f"{size}^3, {batch} per batch, seed {seed}, {method}: the same neurons after {looks}; "
+            f"{size}^3, {batch} per batch, scored per {per}, seed {seed}, {method}: "
+            f"the same neurons after {looks}; "
             f"the same number per layer after 16: {per_layer:.1%}; "
             f"'auto' says {settled.reached:.1%}, {settled.needed} batches needed",
             flush=True,
@@ -87,9 +90,9 @@ def _batches(size: int, batch: int, seed: int) -> Iterator[tuple[Tensor, Tensor]
 def main() -> None:
     """Reads the command line."""
     torch.set_num_threads(1)
-    size, batch, *seeds = map(int, sys.argv[1:])
+    size, batch, per, *seeds = sys.argv[1:]
     for seed in seeds:
-        agreement_with_the_last(size, batch, seed)
+        agreement_with_the_last(int(size), int(batch), cast(Per, per), int(seed))
 
 
 if __name__ == "__main__":

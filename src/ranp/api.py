@@ -21,6 +21,7 @@ from ranp.pruning import (
     Coupling,
     Forward,
     LossFunction,
+    Per,
     Resource,
     Scores,
     ScoringWeights,
@@ -124,6 +125,7 @@ def score(
     forward: Forward | None = None,
     methods: Iterable[str] = ("ranp-f",),
     batches: int | None = None,
+    per: Per = "batch",
     weights: ScoringWeights = "fresh",
     example_input: ExampleInput | None = None,
     graph: ChannelGraph | None = None,
@@ -138,6 +140,8 @@ def score(
         forward: From model and batch to a scalar, in the place of `loss`.
         methods: The methods that the scores must serve.
         batches: How many batches at the most; all if not given.
+        per: "sample" scores the samples of a batch one by one, as the paper does: the choice
+            settles with fewer batches, and does not depend on how large they are.
         weights: "fresh" scores the network at initialization, as the paper does; "given" scores
             its weights as they are.
         example_input: What to trace the model with; the first batch if not given.
@@ -156,6 +160,7 @@ def score(
         statistics=statistics,
         weights=weights,
         batches=batches,
+        per=per,
         seed=seed,
     )
 
@@ -261,6 +266,7 @@ def prune(
     forward: Forward | None = None,
     example_input: ExampleInput | None = None,
     batches: int | Literal["auto"] | None = None,
+    per: Per = "batch",
     weights: ScoringWeights = "fresh",
     init: Init = "fresh",
     seed: int = 0,
@@ -289,6 +295,8 @@ def prune(
             input, one sample of it, if not given. It may be larger than what is scored with.
         batches: How many batches to score at the most; all if not given. "auto" stops when the
             kept neurons no longer change.
+        per: "sample" scores the samples of a batch one by one, as the paper does: the choice
+            settles with fewer batches, and does not depend on how large they are.
         weights: "fresh" scores the network at initialization, as the paper does; "given" scores
             its weights as they are.
         init: Weights of the slim network: "fresh", "orthogonal", or "keep" the surviving ones.
@@ -329,6 +337,7 @@ def prune(
             statistics=row.statistics,
             weights=weights,
             batches=None if batches == "auto" else batches,
+            per=per,
             enough=settled if batches == "auto" else None,
             seed=seed,
         )

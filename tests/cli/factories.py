@@ -27,6 +27,11 @@ def batches() -> list[tuple[Tensor, Tensor]]:
     ]
 
 
+def one_batch() -> list[tuple[Tensor, Tensor]]:
+    inputs, targets = zip(*batches(), strict=True)
+    return [(torch.cat(inputs), torch.cat(targets))]
+
+
 def no_batches() -> list[tuple[Tensor, Tensor]]:
     return []
 

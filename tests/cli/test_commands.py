@@ -111,6 +111,21 @@ def test_score_plan_and_apply(ranp, tmp_path):
     assert pruned.json["slim"] == planned.json["slim"]
 
 
+@pytest.mark.parametrize(
+    "command", [("prune", "--sparsity", ".5"), ("fit", "--params", "50%"), ("search",)]
+)
+def test_samples_of_a_batch_one_by_one(ranp, command):
+    name, *options = command
+    shape = ("--input", "1,8,8,8") if name == "fit" else INPUT  # a sample's, or a batch's
+    single = ranp(name, SMALL, *shape, *DATA, *options, "--json").json
+    together = ("--data", "tests.cli.factories:one_batch")
+    found = ranp(name, SMALL, *shape, *together, "--per", "sample", *options, "--json").json
+    for key in ("layers", "sparsity", "max_sparsity"):
+        assert found.get(key) == single.get(key)
+    whole = ranp("score", SMALL, *INPUT, *together, "--per", "voxel")
+    assert whole.code == 2
+
+
 def test_prune_writes_what_apply_gives(ranp, tmp_path):
     outcome = ranp("prune", SMALL, *INPUT, *DATA, "--sparsity", ".5", "--out", tmp_path)
     assert outcome.code == 0

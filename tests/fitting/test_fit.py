@@ -258,21 +258,22 @@ def little_memory(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("free", "single", "recompute"),
+    ("free", "asked", "per", "recompute"),
     [
-        (230, False, False),
-        (220, True, False),
-        (120, True, False),
-        (100, True, True),
-        (34, True, True),
+        (230, "batch", "batch", False),
+        (220, "batch", "sample", False),
+        (120, "batch", "sample", False),
+        (120, "sample", "sample", False),
+        (100, "batch", "sample", True),
+        (100, "sample", "sample", True),
+        (34, "batch", "sample", True),
     ],
 )
-def test_scoring_takes_what_there_is(model, loader, little_memory, free, single, recompute):
+def test_scoring_takes_what_there_is(model, loader, little_memory, free, asked, per, recompute):
     little_memory(free)  # nine tenths of it can be used
-    economy = scoring.Economy(model, loader[0][0])
-    assert (economy.single, economy.recompute) == (single, recompute)
-    sizes = {x.shape[0] for x, _ in economy.batches(loader)}
-    assert sizes == ({1} if single else {2})
+    economy = scoring.Economy(model, loader[0][0], asked)
+    assert (economy.per, economy.recompute) == (per, recompute)
+    assert ("single samples" in (economy.about or "")) == (asked != per)
 
 
 def test_scoring_that_does_not_fit_is_refused_before_it_begins(model, loader, loss, monkeypatch):
@@ -285,7 +286,8 @@ def test_how_it_was_scored_is_said(model, loader, loss, little_memory):
     little_memory(120)
     result = ranp.fit(model, loader, loss, memory="1GiB", **STEP)
     assert result.fitted.notes == ("scored with single samples, to fit this machine",)
-    assert result.scores.batches == 4
+    assert result.scores.batches == 2
+    assert result.scores.settings["per"] == "sample"
 
 
 def test_this_machine_has_memory():

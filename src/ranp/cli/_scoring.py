@@ -35,6 +35,10 @@ LossOption = Annotated[
 ]
 SamplesOption = Annotated[int, typer.Option(min=1, help="Samples to score with, at the most.")]
 BatchOption = Annotated[int, typer.Option(min=1, help="Samples per batch; the paper has 1.")]
+PerOption = Annotated[
+    Literal["batch", "sample"],
+    typer.Option(help="Score whole batches, or their samples one by one, as the paper does."),
+]
 SizeOption = Annotated[
     int | None, typer.Option(help="Edge of the volumes to score with, if not the network's input.")
 ]
@@ -138,6 +142,7 @@ def run_scoring(
     weights: Literal["fresh", "orthogonal", "given"],
     seed: int,
     quiet: bool,
+    per: Literal["batch", "sample"] = "batch",
     enough: Callable[[Scores], bool] | None = None,
     resume: Scores | None = None,
 ) -> tuple[Scores, Interruption]:
@@ -158,6 +163,7 @@ def run_scoring(
             statistics={s for name in methods for s in find_method(name).statistics},
             weights=weights,
             batches=source.batches,
+            per=per,
             enough=stop,
             seed=seed,
             resume=resume,

@@ -35,6 +35,7 @@ from ranp.cli._common import (
 from ranp.cli._scoring import (
     DataOption,
     LossOption,
+    PerOption,
     SamplesOption,
     SeedOption,
     SizeOption,
@@ -107,6 +108,7 @@ def command(
     data: DataOption = None,
     loss: LossOption = None,
     samples: SamplesOption = 8,
+    per: PerOption = "batch",
     size: SizeOption = None,
     weights: WeightsOption = "fresh",
     seed: SeedOption = 0,
@@ -150,7 +152,7 @@ def command(
         size, together = _scoring_size(net, graph, samples, size)
         source = open_source(net, row, data, loss, samples, together, size, seed)
         say(quiet, f"Scoring {network} with {source.about}{_edge(net, size)}.")
-    scoring = _score(net, graph, row, source, weights, seed, quiet) if source else None
+    scoring = _score(net, graph, row, source, weights, per, seed, quiet) if source else None
     found = Scores.load(scores) if scores else scoring.scores if scoring else None
     if lam is None:
         lam = DEFAULT_LAMBDA if net.spec is None else net.spec.reweighting
@@ -278,6 +280,7 @@ def _score(
     method: Method,
     source: Source,
     weights: Literal["fresh", "orthogonal", "given"],
+    per: Literal["batch", "sample"],
     seed: int,
     quiet: bool,
 ) -> _Scoring:
@@ -290,12 +293,11 @@ def _score(
     x, y, economy = None, None, None
     if source.loader is not None:
         x, y = split_pair(next(iter(source.loader), ()))
-        economy = Economy(net.model, x)
-        count = None if economy.single else source.batches
-        source = replace(source, loader=economy.batches(source.loader), batches=count)
+        economy = Economy(net.model, x, per)
+        per = economy.per
     with economy.running(net.model) if economy else nullcontext():
         scores, interruption = run_scoring(
-            net, graph, source, [method.name], weights=weights, seed=seed, quiet=quiet
+            net, graph, source, [method.name], weights=weights, per=per, seed=seed, quiet=quiet
         )
     if interruption.number:
         raise typer.Exit(interruption.exit_code)

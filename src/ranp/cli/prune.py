@@ -36,6 +36,7 @@ from ranp.cli._scoring import (
     BatchOption,
     DataOption,
     LossOption,
+    PerOption,
     SamplesOption,
     SeedOption,
     SizeOption,
@@ -59,6 +60,7 @@ def command(
     loss: LossOption = None,
     samples: SamplesOption = 8,
     batch: BatchOption = 1,
+    per: PerOption = "batch",
     size: SizeOption = None,
     weights: WeightsOption = "fresh",
     auto: Annotated[
@@ -117,6 +119,7 @@ def command(
             source,
             [method],
             weights=weights,
+            per=per,
             seed=seed,
             quiet=quiet,
             enough=settled if auto else None,

@@ -21,6 +21,7 @@ from ranp.cli._scoring import (
     BatchOption,
     DataOption,
     LossOption,
+    PerOption,
     SamplesOption,
     SeedOption,
     SizeOption,
@@ -44,6 +45,7 @@ def command(
     ] = None,
     samples: SamplesOption = 8,
     batch: BatchOption = 1,
+    per: PerOption = "batch",
     size: SizeOption = None,
     weights: WeightsOption = "fresh",
     seed: SeedOption = 0,
@@ -67,7 +69,7 @@ def command(
     before = Scores.load(out) if resume and out.exists() else None
     say(quiet, f"Scoring {network} with {source.about}.")
     scores, interruption = run_scoring(
-        net, graph, source, methods, weights=weights, seed=seed, quiet=quiet, resume=before
+        net, graph, source, methods, weights=weights, per=per, seed=seed, quiet=quiet, resume=before
     )
     scores.save(out)
     if as_json:

@@ -22,6 +22,7 @@ from ranp.cli._scoring import (
     BatchOption,
     DataOption,
     LossOption,
+    PerOption,
     SamplesOption,
     SeedOption,
     SizeOption,
@@ -45,6 +46,7 @@ def command(
     loss: LossOption = None,
     samples: SamplesOption = 8,
     batch: BatchOption = 1,
+    per: PerOption = "batch",
     size: SizeOption = None,
     weights: WeightsOption = "fresh",
     seed: SeedOption = 0,
@@ -65,7 +67,7 @@ def command(
         source = open_source(net, row, data, loss, samples, batch, size, seed)
         say(quiet, f"Scoring {network} with {source.about}.")
         found, interruption = run_scoring(
-            net, graph, source, [method], weights=weights, seed=seed, quiet=quiet
+            net, graph, source, [method], weights=weights, per=per, seed=seed, quiet=quiet
         )
         if interruption.number:
             raise typer.Exit(interruption.exit_code)

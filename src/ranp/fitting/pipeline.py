@@ -37,6 +37,7 @@ from ranp.pruning import (
     Forward,
     LossFunction,
     Method,
+    Per,
     Resource,
     Scores,
     ScoringWeights,
@@ -127,6 +128,7 @@ def fit(
     forward: Forward | None = None,
     scores: Scores | None = None,
     batches: int | None = None,
+    per: Per = "batch",
     weights: ScoringWeights = "fresh",
     init: Init = "fresh",
     seed: int = 0,
@@ -165,6 +167,8 @@ def fit(
         forward: From model and batch to a scalar, in the place of `loss`.
         scores: From `ranp.score`, in the place of a loader.
         batches: How many batches to score at the most; all if not given.
+        per: Whether whole batches are scored, or their samples one by one (see `ranp.score`);
+            they are in any case where memory is short.
         weights: "fresh" scores the network at initialization; "given" its weights as they are.
         init: Weights of the slim network: "fresh", "orthogonal", or "keep" the surviving ones.
         seed: For all random numbers.
@@ -210,7 +214,7 @@ def fit(
         if row.needs_data and loader is None:
             raise UsageError(f"{method} scores with data: give a loader, or scores")
         scores, said = _score(
-            model, graph, row, loader, x, run, weights=weights, batches=batches, seed=seed
+            model, graph, row, loader, x, run, weights=weights, batches=batches, per=per, seed=seed
         )
         notes += said
     chooser = Chooser(
@@ -313,6 +317,7 @@ def _score(
     *,
     weights: ScoringWeights,
     batches: int | None,
+    per: Per,
     seed: int,
 ) -> tuple[Scores, list[str]]:
     """Scores with the memory that there is, and says how."""
@@ -328,10 +333,10 @@ def _score(
     if not method.needs_data or loader is None:
         return make(loader=None, forward=no_forward), []
     if x is None:  # only the user's forward knows what a batch is made of
-        return make(loader=loader, forward=forward), []
-    economy = Economy(model, x)
+        return make(loader=loader, forward=forward, per=per), []
+    economy = Economy(model, x, per)
     with economy.running(model):
-        scores = make(loader=economy.batches(loader), forward=forward)
+        scores = make(loader=loader, forward=forward, per=economy.per)
     return scores, [economy.about] if economy.about else []
 
 

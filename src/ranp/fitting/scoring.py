@@ -7,7 +7,6 @@ trains at 128^3), so the loader may yield smaller ones than those that are train
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 
 from ranp.fitting.machine import fits, require
 from ranp.graph import unwrap
-from ranp.pruning.batches import batch_size, cut
+from ranp.pruning import Per
 from ranp.recompute import checkpointed
 from ranp.resources import predict_training_memory
 
@@ -25,17 +24,18 @@ class Economy:
     """How to score with the memory that there is: whole batches, single samples, recomputing.
 
     Attributes:
-        single: Whether batches are taken apart into samples.
+        per: Whether whole batches are scored, or their samples one by one.
         recompute: Whether activations are computed again instead of kept.
         about: What was decided, for people; None if everything is as given.
     """
 
-    def __init__(self, model: nn.Module, x: Tensor) -> None:
+    def __init__(self, model: nn.Module, x: Tensor, per: Per = "batch") -> None:
         """Predicts what scoring takes.
 
         Args:
             model: The full network.
             x: The input of the first batch.
+            per: What is asked for.
 
         Raises:
             InfeasibleError: Not even a single sample with recomputing fits.
@@ -51,10 +51,13 @@ class Economy:
             ).peak
 
         device_kind: Any = "cuda" if device.type == "cuda" else "cpu"
-        self.single = self.recompute = False
-        if not fits(needs(tuple(x.shape), False), device):
-            self.single = x.shape[0] > 1
-            if not self.single or not fits(needs(sample, False), device):
+        whole = tuple(x.shape) if per == "batch" else sample
+        self.per = per
+        self.recompute = False
+        if not fits(needs(whole, False), device):
+            if whole != sample:
+                self.per = "sample"
+            if whole == sample or not fits(needs(sample, False), device):
                 self.recompute = True
                 require(
                     needs(sample, True),
@@ -62,15 +65,9 @@ class Economy:
                     "scoring a single sample with activation checkpointing",
                     "score with smaller crops than those you train with",
                 )
-        ways = ["single samples"] * self.single + ["activation checkpointing"] * self.recompute
+        ways = ["single samples"] if self.per != per else []
+        ways += ["activation checkpointing"] if self.recompute else []
         self.about = f"scored with {' and '.join(ways)}, to fit this machine" if ways else None
-
-    def batches(self, loader: Iterable[Any] | None) -> Iterator[Any]:
-        """The loader's batches, taken apart if need be."""
-        for batch in loader or ():
-            pieces = batch_size(batch) if self.single else 1
-            for part, _ in cut(batch, pieces):
-                yield part
 
     def running(self, model: nn.Module) -> Any:
         """The context to score in."""

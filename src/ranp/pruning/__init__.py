@@ -6,7 +6,7 @@ from ranp.pruning.coupling import Coupling
 from ranp.pruning.early_stop import Settled
 from ranp.pruning.identity import fingerprint
 from ranp.pruning.methods import DEFAULT_LAMBDA, METHODS, Method, Resource, find_method
-from ranp.pruning.score import score
+from ranp.pruning.score import Per, score
 from ranp.pruning.scores import Scores
 from ranp.pruning.state import ScoringWeights
 
@@ -18,6 +18,7 @@ __all__ = [
     "Forward",
     "LossFunction",
     "Method",
+    "Per",
     "Resource",
     "Scores",
     "ScoringWeights",

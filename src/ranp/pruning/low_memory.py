@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -20,13 +21,14 @@ class Frugal:
     What it has learned about memory holds for all later batches.
 
     Attributes:
-        pieces: Into how many parts batches are cut.
+        pieces: Into how many parts batches are cut; smaller ones into single samples.
         recompute: Whether activations are computed again instead of kept.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, *, single: bool = False) -> None:
+        """Begins with whole batches, or with single samples."""
         self._model = model
-        self.pieces = 1
+        self.pieces = sys.maxsize if single else 1
         self.recompute = False
 
     def __call__(self, batch: Any, step: Callable[[Sequence[Part]], None]) -> None:

@@ -57,7 +57,7 @@ class MaskGradients:
             if statistic in statistics
         }
         self._number = 0
-        self._last_part = True
+        self._ends = True
         self._noted: dict[tuple[str, str], Tensor] = {}
         self._computed: dict[str, Tensor] = {}
         self._watched: set[int] = set()
@@ -76,11 +76,6 @@ class MaskGradients:
                     stack.callback(leaf.register_post_accumulate_grad_hook(self._take).remove)
                 stack.enter_context(self._weights.watching(self._watch))
                 yield
-            self._last_part = True
-            for leaf in self._layers_of:  # those that the last part of the batch did not reach
-                self._take(leaf)
-            for name, g in self._computed.items():
-                self._note([name], g)
             for (statistic, name), value in self._noted.items():
                 total = (self.sums if statistic in self.sums else self.weight_sums)[statistic]
                 total[name] += value.to(total[name])
@@ -90,12 +85,23 @@ class MaskGradients:
                 parameter.grad = None
 
     @contextmanager
-    def part(self, *, last: bool) -> Iterator[None]:
-        """A part of a batch; magnitudes are taken of the whole batch's gradient only."""
-        self._last_part = last
+    def part(self, *, ends: bool) -> Iterator[None]:
+        """A part of a batch.
+
+        Args:
+            ends: Whether magnitudes are taken of the gradient up to here. If not, it goes on in
+                the next part.
+        """
+        self._ends = ends
         self._watched = set()
         with parametrize.cached():
             yield
+        if ends:
+            for leaf in self._layers_of:  # those that this part did not reach, but one before did
+                self._take(leaf)
+            for name, g in self._computed.items():
+                self._note([name], g)
+            self._computed = {}
 
     def add(self, statistic: str, values: Mapping[str, Tensor]) -> None:
         """Adds a statistic per neuron that was computed elsewhere for a batch."""
@@ -104,8 +110,8 @@ class MaskGradients:
             self.sums[statistic][name] += value
 
     def _take(self, weight: nn.Parameter) -> None:
-        """Turns a parameter's gradient into mask gradients once the batch is through."""
-        if not self._last_part or weight.grad is None:
+        """Turns a parameter's gradient into mask gradients once it is complete."""
+        if not self._ends or weight.grad is None:
             return
         gradient, weight.grad = weight.grad, None
         self._note(self._layers_of[weight], gradient.mul_(weight.detach()))
@@ -124,7 +130,7 @@ class MaskGradients:
         weight.register_hook(gather)
 
     def _note(self, names: Sequence[str], g: Tensor) -> None:
-        """Keeps what is needed of g_uv = (dL/dw_uv) w_uv, for a batch and layers of one weight.
+        """Adds what is needed of g_uv = (dL/dw_uv) w_uv, for layers of one weight.
 
         The magnitudes take the place of g: a tensor more costs more time than all the sums.
         """
@@ -140,9 +146,13 @@ class MaskGradients:
             rows = self._weights.rows(name, g)
             if rows is None:
                 continue
-            self._noted[statistic, name] = rows.sum(1)
+            self._add_to_noted(statistic, name, rows.sum(1))
             if per_weight in self.weight_sums:
-                self._noted[per_weight, name] = rows
+                self._add_to_noted(per_weight, name, rows)
+
+    def _add_to_noted(self, statistic: str, name: str, values: Tensor) -> None:
+        before = self._noted.get((statistic, name))
+        self._noted[statistic, name] = values if before is None else before + values
 
     def _check_finite(self, name: str, values: Tensor) -> None:
         if not torch.isfinite(values).all():

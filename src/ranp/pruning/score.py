@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -24,6 +24,9 @@ from ranp.pruning.scores import Scores
 from ranp.pruning.state import ScoringWeights, scoring_state
 from ranp.pruning.weights import LayerWeights
 
+Per = Literal["batch", "sample"]
+"""What a magnitude of Eq. 6 is taken of: a batch's gradient, or that of each of its samples."""
+
 
 def score(
     model: nn.Module,
@@ -34,6 +37,7 @@ def score(
     statistics: Collection[str] = (),
     weights: ScoringWeights = "fresh",
     batches: int | None = None,
+    per: Per = "batch",
     enough: Callable[[Scores], bool] | None = None,
     seed: int = 0,
     resume: Scores | None = None,
@@ -54,6 +58,9 @@ def score(
             "synflow" (see `Scores`).
         weights: The weights to score with (see `scoring_state`).
         batches: How many batches at the most; all if not given.
+        per: "sample" passes the samples of a batch one by one, as the paper does, and takes a
+            magnitude of each: the choice settles with fewer batches, and does not depend on how
+            large they are.
         enough: Looks at the scores of this process after each batch and says whether to stop.
         seed: For fresh weights and dropout.
         resume: Scores to go on from: as many batches are passed over, and the sums are joined.
@@ -64,6 +71,8 @@ def score(
     """
     if batches is not None and batches < 1:
         raise UsageError(f"cannot score {batches} batches: give a positive number")
+    if per not in get_args(Per):
+        raise UsageError(f"cannot score per '{per}'; choose one of {', '.join(get_args(Per))}")
     model = unwrap(model)
     layer_weights = LayerWeights(model, graph)
     device = layer_weights.parameters[0].device
@@ -78,11 +87,11 @@ def score(
             sums=gradients.sums,
             weight_sums=gradients.weight_sums,
             constants=constants,
-            settings={"weights": weights, "seed": seed, "ranp": __version__},
+            settings={"weights": weights, "seed": seed, "per": per, "ranp": __version__},
             fingerprint=fingerprint(graph),
         )
-        step = _Step(model, forward, layer_weights, gradients, seed)
-        frugal = Frugal(model)
+        step = _Step(model, forward, layer_weights, gradients, per, seed)
+        frugal = Frugal(model, single=per == "sample")
         done = resume.batches if resume else 0
         for number, batch in own_batches(() if loader is None else loader, done, batches):
             batch = to_device(batch, device)
@@ -108,6 +117,7 @@ class _Step:
     forward: Forward
     weights: LayerWeights
     gradients: MaskGradients
+    per: Per
     seed: int
 
     def mask_gradients(self, number: int, parts: Sequence[Part]) -> None:
@@ -115,7 +125,7 @@ class _Step:
         self._set_random_state(number)
         with self.gradients.batch(number + 1):
             for i, (part, share) in enumerate(parts, start=1):
-                with self.gradients.part(last=i == len(parts)):
+                with self.gradients.part(ends=self.per == "sample" or i == len(parts)):
                     (checked_loss(self.forward(self.model, part)) * share).backward()
 
     def hessian_products(self, number: int, parts: Sequence[Part]) -> None:
