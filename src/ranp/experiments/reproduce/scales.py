@@ -74,9 +74,7 @@ _MIOU = {"miou": "mIoU"}
 _REGIONS = {"iou ET": "ET", "iou TC": "TC", "iou WT": "WT"}
 _TOP = {"top1": "top-1", "top5": "top-5"}
 _DEEP = {"network.options.levels": 6, "pruning.sparsity": 0.8}
-# Spatial size for pruning is 96^3, and 128^3 for training (Sec. 5.1).
-_BRATS_PAPER = {"pruning.size": 96}
-_SMALL = {"data.workers": 0, "pruning.batches": 32}
+_SMALL = {"data.workers": 0, "pruning.batches": 32, "pruning.size": None}
 # Six levels divide by 32: below 64^3 a batch of one would leave batch norms a single value.
 _SMOKE_DEEP = {"network.options.levels": 5, "network.options.base_width": 8, "data.size": 32}
 
@@ -110,7 +108,7 @@ PAIRS: dict[str, Pair] = {
             "brats-unet3d",
             _REGIONS,
             {
-                "paper": Setting(_BRATS_PAPER, samples=6),
+                "paper": Setting({}, samples=16),
                 "small": Setting(
                     {
                         **_SMALL,
@@ -212,7 +210,7 @@ PAIRS: dict[str, Pair] = {
             "brats-unet3d",
             _REGIONS,
             {
-                "paper": Setting(_BRATS_PAPER, samples=3),
+                "paper": Setting({}, samples=3),
                 "small": Setting(
                     {
                         **_SMALL,
