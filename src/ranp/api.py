@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -342,8 +342,7 @@ def prune(
             seed=seed,
         )
         if batches == "auto":
-            found = {"agreement": settled.reached, "batches_needed": settled.needed}
-            scores = replace(scores, settings={**scores.settings, **found})
+            scores = settled.noted(scores)
     return make_result(chooser(scores=scores), sparsity, protect, init=init)
 
 

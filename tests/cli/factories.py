@@ -32,6 +32,10 @@ def one_batch() -> list[tuple[Tensor, Tensor]]:
     return [(torch.cat(inputs), torch.cat(targets))]
 
 
+def many_batches() -> list[tuple[Tensor, Tensor]]:
+    return batches() * 8
+
+
 def no_batches() -> list[tuple[Tensor, Tensor]]:
     return []
 

@@ -126,6 +126,17 @@ def test_samples_of_a_batch_one_by_one(ranp, command):
     assert whole.code == 2
 
 
+def test_scoring_stops_by_itself(ranp):
+    command = ("prune", SMALL, *INPUT, "--sparsity", ".5", "--auto", "--json")
+    few = ranp(*command, *DATA)
+    assert "4 batches are too few to say" in few.err
+    many = ranp(*command, "--data", "tests.cli.factories:many_batches")
+    assert "ettled: after " in many.err
+    found = many.json["settings"]["scoring"]
+    assert 8 <= found["batches"] <= 16
+    assert f"agrees by {100 * found['agreement']:.1f} %" in many.err
+
+
 def test_prune_writes_what_apply_gives(ranp, tmp_path):
     outcome = ranp("prune", SMALL, *INPUT, *DATA, "--sparsity", ".5", "--out", tmp_path)
     assert outcome.code == 0

@@ -64,6 +64,23 @@ def test_says_how_many_batches_the_wanted_agreement_needs():
     assert stopped([before] * 8).needed == 8
 
 
+def test_says_in_a_line_how_far_it_got():
+    few = Settled(lambda scores: alive(1))
+    few(None)
+    assert few.reached is None
+    assert few.needed is None
+    assert few.verdict == (
+        "1 batches are too few to say how far the choice has settled: that takes 8."
+    )
+    assert stopped([alive(1, 2)] * 8).verdict == (
+        "Settled: after 8 batches the choice agrees by 100.0 % with that after half as many."
+    )
+    assert stopped([alive(1, 2)] * 4 + [alive(2, 3)] * 4, at_most=8).verdict == (
+        "Not settled: after 8 batches the choice agrees by 50.0 % with that after half as many; "
+        "for 98 % score about 5000 batches."
+    )
+
+
 def test_choices_of_noisy_scores_differ_as_the_stop_expects():
     """The law behind the rule, on averages of independent noise over 4,000 neurons."""
     rng = np.random.default_rng(0)

@@ -37,7 +37,6 @@ from ranp.cli._scoring import (
     DataOption,
     LossOption,
     PerOption,
-    SamplesOption,
     SeedOption,
     SizeOption,
     WeightsOption,
@@ -58,7 +57,13 @@ def command(
     input_shape: InputOption = None,
     data: DataOption = None,
     loss: LossOption = None,
-    samples: SamplesOption = 8,
+    samples: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Samples to score with, at the most; 8 if not given, with --auto 16 batches.",
+        ),
+    ] = None,
     batch: BatchOption = 1,
     per: PerOption = "batch",
     size: SizeOption = None,
@@ -83,7 +88,7 @@ def command(
     from ranp.files import ensure_directory
     from ranp.graph import build_graph
     from ranp.pruning import DEFAULT_LAMBDA, Chooser, Settled, find_method
-    from ranp.pruning.early_stop import AGREEMENT
+    from ranp.pruning.early_stop import AT_MOST
     from ranp.pruning.select import check_sparsity
 
     row = find_method(method)
@@ -91,6 +96,8 @@ def command(
     if out is not None:
         ensure_directory(out)
     net = load_network(network, input_shape)
+    if samples is None:
+        samples = AT_MOST * batch if auto else 8
     source = (
         open_source(net, row, data, loss, samples, batch, size, seed) if row.needs_scores else None
     )
@@ -124,6 +131,8 @@ def command(
             quiet=quiet,
             enough=settled if auto else None,
         )
+        if auto:
+            scores = settled.noted(scores)
         if out is not None:
             scores.save(out / "scores.safetensors")
         if interruption.number:
@@ -135,12 +144,7 @@ def command(
                 )
             raise typer.Exit(interruption.exit_code)
         if auto:
-            say(
-                quiet,
-                f"Stopped after {scores.batches} batches: the choice agrees by "
-                f"{100 * settled.reached:.1f} % with that after half as many; "
-                f"for {100 * AGREEMENT:.0f} % score about {settled.needed} batches.",
-            )
+            say(quiet, settled.verdict)
     choice = chooser(scores=scores)
     try:
         result = make_result(choice, sparsity, protect or (), network=network)

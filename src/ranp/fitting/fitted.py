@@ -110,7 +110,7 @@ def _heading(text: str) -> Text:
 def _budget_table(fitted: Fitted) -> Table:
     result = table()
     result.add_column("")
-    for heading in ("full", "slim", "budget", ""):
+    for heading in ("full", "slim", "of full", "budget", "of budget"):
         result.add_column(heading, justify="right")
     limits = {budget.resource: budget.limit for budget in fitted.budgets}
     for name, value in fitted.figures["slim"].items():
@@ -119,6 +119,7 @@ def _budget_table(fitted: Fitted) -> Table:
             name,
             "" if full is None else describe(name, full),
             describe(name, value),
+            "" if full is None else f"{100 * value / full:.1f} %",
             "" if limit is None else describe(name, limit),
             "" if limit is None else f"{100 * value / limit:.1f} %",
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import ceil
 
 from ranp.graph import Alive
@@ -10,6 +11,9 @@ from ranp.pruning.scores import Scores
 
 AGREEMENT = 0.98
 """The share of kept channels that must be the same, if nothing else is said."""
+
+AT_LEAST, AT_MOST = 8, 16
+"""Batches between which scoring stops, if nothing else is said."""
 
 _FINEST = 1e-3
 """The smallest share of channels that the forecast of batches reckons with."""
@@ -26,17 +30,17 @@ class Settled:
     grows so slowly (see the method card) that one should say how many batches one wants.
 
     Attributes:
-        reached: The agreement at the last look.
+        reached: The agreement at the last look; None before the first.
         needed: The batches that would reach the agreement that is wanted, by the law above, as
-            seen at the last look; as many as were scored if it was reached.
+            seen at the last look; as many as were scored if it was reached, None before the first.
     """
 
     def __init__(
         self,
         choose: Callable[[Scores], Alive],
         agreement: float = AGREEMENT,
-        at_least: int = 8,
-        at_most: int = 16,
+        at_least: int = AT_LEAST,
+        at_most: int = AT_MOST,
     ) -> None:
         """Sets the rule.
 
@@ -51,8 +55,8 @@ class Settled:
         self._at_least = at_least
         self._at_most = at_most
         self._history: list[Alive] = []
-        self.reached = 0.0
-        self.needed = at_least
+        self.reached: float | None = None
+        self.needed: int | None = None
 
     def __call__(self, scores: Scores) -> bool:
         """Takes note of the choice after a batch."""
@@ -68,3 +72,26 @@ class Settled:
                 return True
             self.needed = ceil(batches * (off / max(allowed, _FINEST)) ** 2)
         return batches >= self._at_most
+
+    def noted(self, scores: Scores) -> Scores:
+        """The scores, with how far the choice has settled among their settings."""
+        found = {"agreement": self.reached, "batches_needed": self.needed}
+        return replace(scores, settings={**scores.settings, **found})
+
+    @property
+    def verdict(self) -> str:
+        """How far the choice has settled, in a line for people."""
+        batches = len(self._history)
+        if self.reached is None:
+            return (
+                f"{batches} batches are too few to say how far the choice has settled: "
+                f"that takes {self._at_least}."
+            )
+        agrees = (
+            f"after {batches} batches the choice agrees by {100 * self.reached:.1f} % "
+            "with that after half as many"
+        )
+        if self.reached >= self._wanted:
+            return f"Settled: {agrees}."
+        wanted = f"for {100 * self._wanted:g} % score about {self.needed} batches"
+        return f"Not settled: {agrees}; {wanted}."
