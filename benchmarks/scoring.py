@@ -13,32 +13,41 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from benchmarks._step_memory import resident
 
+if TYPE_CHECKING:
+    from ranp.pruning import Per
 
-def run(*, size: int = 32, batches: int = 3) -> None:
+
+def run(*, size: int = 32) -> None:
     """Prints all of it.
 
     Args:
         size: Edge of the volumes with which the cost of scoring is measured.
-        batches: How many of them.
     """
-    cost_of_scoring(size, batches)
+    cost_of_scoring(size, batches=3, batch=1, per="batch")
+    cost_of_scoring(size, batches=1, batch=4, per="sample")
     speed_of_plans()
 
 
-def cost_of_scoring(size: int, batches: int, rounds: int = 5) -> None:
-    """Time and memory of scoring over those of plain forward and backward passes.
+def cost_of_scoring(size: int, batches: int, batch: int, per: Per, rounds: int = 5) -> None:
+    """Time and memory of scoring over those of plain forward and backward passes of whole batches.
 
     Times are those of one thread of one process in which both sides take turns, so that what
     else runs on the machine slows both down; a round's ratio is that of neighbours in time.
     """
-    seconds = _in_process("times", size, batches, rounds)
+    seconds = _in_process("times", size, batches, batch, per, rounds)
     pairs = list(zip(seconds[::2], seconds[1::2], strict=True))
     ratio = statistics.median(scoring / plain for plain, scoring in pairs)
-    peaks = {what: _in_process(what, size, batches, 1)[0] for what in ("plain", "score")}
-    print(f"unet3d-shapenet, {batches} batches of one at {size}^3, {rounds} rounds in turns")
+    peaks = {
+        what: _in_process(what, size, batches, batch, per, 1)[0] for what in ("plain", "score")
+    }
+    print(
+        f"unet3d-shapenet, batches of {batch} at {size}^3, scored per {per}; "
+        f"{batches} of them, {rounds} rounds in turns"
+    )
     print(
         f"  CPU time of scoring / forward + backward: {ratio:.3f} "
         f"({statistics.median(scoring for _, scoring in pairs):.1f} s)"
@@ -46,9 +55,9 @@ def cost_of_scoring(size: int, batches: int, rounds: int = 5) -> None:
     print(f"  peak memory likewise:                     {peaks['score'] / peaks['plain']:.3f}")
 
 
-def _in_process(what: str, size: int, batches: int, rounds: int) -> list[float]:
+def _in_process(what: str, *arguments: int | str) -> list[float]:
     """Figures that `_measured` prints in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.scoring", what, *map(str, (size, batches, rounds))]
+    command = [sys.executable, "-m", "benchmarks.scoring", what, *map(str, arguments)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     if what != "times":  # freed memory goes back at once, so that peaks are those of tensors
         environment["MALLOC_MMAP_THRESHOLD_"] = "65536"
@@ -56,7 +65,7 @@ def _in_process(what: str, size: int, batches: int, rounds: int) -> list[float]:
     return [float(figure) for figure in done.stdout.split()]
 
 
-def _measured(what: str, size: int, batches: int, rounds: int) -> None:
+def _measured(what: str, size: int, batches: int, batch: int, per: Per, rounds: int) -> None:
     """Prints peak bytes over an idle process of one side, or seconds of both sides in turns."""
     from functools import partial
 
@@ -74,9 +83,12 @@ def _measured(what: str, size: int, batches: int, rounds: int) -> None:
     torch.set_num_threads(1)
     loss = partial(cross_entropy, ignore_index=EMPTY)
     forward = make_forward(loss, None)
-    cases = synthetic_parts(size, batches, seed=0)
-    samples = [cases[index] for index in range(batches)]
-    data = [(sample["x"][None], sample["y"][None]) for sample in samples]
+    cases = synthetic_parts(size, batches * batch, seed=0)
+    samples = [cases[index] for index in range(batches * batch)]
+    data = [
+        tuple(torch.stack([sample[key] for sample in samples[i : i + batch]]) for key in "xy")
+        for i in range(0, len(samples), batch)
+    ]
 
     def plain() -> None:
         for x, y in data:
@@ -85,7 +97,7 @@ def _measured(what: str, size: int, batches: int, rounds: int) -> None:
         model.zero_grad()
 
     def scoring() -> None:
-        score(model, graph, data, forward, weights="given")
+        score(model, graph, data, forward, weights="given", per=per)
 
     tiny = nn.Conv3d(1, 50, 3, padding=1)  # libraries load beforehand
     loss(tiny(data[0][0]), data[0][1]).backward()
@@ -148,6 +160,7 @@ def _milliseconds(work: Callable[[], None], rounds: int = 5) -> float:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        _measured(sys.argv[1], *map(int, sys.argv[2:]))
+        side, edge, number, together, kind, times = sys.argv[1:]
+        _measured(side, int(edge), int(number), int(together), cast("Per", kind), int(times))
     else:
         run()
