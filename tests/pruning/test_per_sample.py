@@ -84,7 +84,7 @@ def test_scores_of_both_kinds_do_not_add_up():
     one, other = (
         score(model, graph, pictures(1, 2), cross_entropy, per=p) for p in ("batch", "sample")
     )
-    with pytest.raises(UsageError, match="different networks, weights, statistics or settings"):
+    with pytest.raises(UsageError, match=r"they differ in 'per' \(batch and sample\)"):
         one + other
 
 

@@ -9,7 +9,7 @@ import torch
 
 from ranp.errors import IntegrityError, RanpError, UsageError
 from ranp.files import save_tensors
-from ranp.pruning import METHODS, Chooser, Scores, score
+from ranp.pruning import METHODS, Chooser, Scores, Settled, score
 from tests.pruning.nets import classifier, cross_entropy, pictures, traced
 
 STATISTICS = ("abs", "signed", "grasp", "synflow")
@@ -81,10 +81,38 @@ def test_scoring_stops_when_told_and_takes_no_batch_too_many():
     assert taken == [0, 1]
 
 
-@pytest.mark.parametrize("options", [{"seed": 1}, {"weights": "fresh"}, {"statistics": ("abs",)}])
-def test_scores_that_do_not_belong_together_cannot_be_added(whole, options):
-    with pytest.raises(UsageError, match="cannot add scores"):
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"seed": 1}, r"differ in 'seed' \(0 and 1\); score anew"),
+        ({"weights": "fresh"}, r"differ in 'weights' \(given and fresh\)"),
+        ({"statistics": ("abs",)}, r"what was gathered \(abs, grasp, magnitude, .* and abs, magn"),
+        ({"source": {"data": "other"}}, r"differ in 'data' \(None and other\)"),
+        (
+            {"seed": 1, "source": {"size": 8}},
+            r"'seed' \(0 and 1\), 'size' \(None and 8\)",
+        ),
+    ],
+)
+def test_scores_that_do_not_belong_together_are_neither_added_nor_gone_on_from(
+    whole, options, words
+):
+    with pytest.raises(UsageError, match=words):
         whole + scored(pictures(1), **options)
+
+    def never():
+        raise AssertionError("a batch was taken")
+        yield
+
+    with pytest.raises(UsageError, match=words):
+        scored(never(), resume=whole, **options)
+
+
+def test_what_was_found_out_does_not_keep_scores_apart(whole):
+    settled = Settled(lambda scores: None)
+    both = settled.noted(whole) + whole
+    assert both.batches == 2 * whole.batches
+    assert "agreement" not in both.settings
 
 
 def test_scores_of_other_weights_cannot_be_added(whole):
@@ -93,7 +121,7 @@ def test_scores_of_other_weights_cannot_be_added(whole):
         model[0].weight.mul_(2)
     graph = traced(model, 1, 2, 8, 8)
     other = score(model, graph, pictures(1), cross_entropy, statistics=STATISTICS, weights="given")
-    with pytest.raises(UsageError, match="different networks, weights"):
+    with pytest.raises(UsageError, match="differ in the weights"):
         whole + other
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, get_args
@@ -41,6 +41,7 @@ def score(
     enough: Callable[[Scores], bool] | None = None,
     seed: int = 0,
     resume: Scores | None = None,
+    source: Mapping[str, Any] | None = None,
 ) -> Scores:
     """Scores every neuron of a network over a loader's batches.
 
@@ -64,9 +65,12 @@ def score(
         enough: Looks at the scores of this process after each batch and says whether to stop.
         seed: For fresh weights and dropout.
         resume: Scores to go on from: as many batches are passed over, and the sums are joined.
+        source: What the batches are made of, to be kept with the scores: those of another source
+            do not go with them.
 
     Raises:
-        UsageError: An empty loader, a batch or loss of the wrong form.
+        UsageError: An empty loader, a batch or loss of the wrong form, or scores to go on from
+            that were taken in another way.
         IntegrityError: A gradient that is not finite.
     """
     if batches is not None and batches < 1:
@@ -87,9 +91,14 @@ def score(
             sums=gradients.sums,
             weight_sums=gradients.weight_sums,
             constants=constants,
-            settings={"weights": weights, "seed": seed, "per": per, "ranp": __version__},
+            settings={
+                **{"weights": weights, "seed": seed, "per": per, "ranp": __version__},
+                **(source or {}),
+            },
             fingerprint=fingerprint(graph),
         )
+        if resume is not None:
+            resume.require_same_kind(scores)
         step = _Step(model, forward, layer_weights, gradients, per, seed)
         frugal = Frugal(model, single=per == "sample")
         done = resume.batches if resume else 0

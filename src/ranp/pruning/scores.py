@@ -20,6 +20,8 @@ from ranp.pruning.select import NeuronScores
 ByLayer = Mapping[str, Tensor]
 
 _SCHEMA = 1
+_FOUND = ("agreement", "batches_needed")
+"""Settings that say what came out of it."""
 
 
 @dataclass(frozen=True)
@@ -72,20 +74,45 @@ class Scores:
 
     def __add__(self, other: Scores) -> Scores:
         """The scores of both sets of batches together."""
-        if self._kind() != other._kind() or not _equal(self.constants, other.constants):
-            raise UsageError(
-                "cannot add scores of different networks, weights, statistics or settings"
-            )
+        self.require_same_kind(other)
         return replace(
             self,
             batches=self.batches + other.batches,
             sums=_added(self.sums, other.sums),
             weight_sums=_added(self.weight_sums, other.weight_sums),
+            settings=self._conditions(),
         )
 
-    def _kind(self) -> tuple[object, ...]:
-        statistics = [set(group) for group in (self.sums, self.weight_sums, self.constants)]
-        return self.fingerprint, dict(self.settings), statistics
+    def require_same_kind(self, other: Scores) -> None:
+        """Refuses scores that were not taken in the same way, of the same network.
+
+        Raises:
+            UsageError: It says what differs.
+        """
+        ours, theirs = self._conditions(), other._conditions()
+        different = [
+            f"'{key}' ({ours.get(key)} and {theirs.get(key)})"
+            for key in {**ours, **theirs}
+            if ours.get(key) != theirs.get(key)
+        ]
+        if self.fingerprint != other.fingerprint:
+            different = ["the network"]
+        elif self._statistics() != other._statistics():
+            different.append(f"what was gathered ({self._statistics()} and {other._statistics()})")
+        elif not different and not _equal(self.constants, other.constants):
+            different = ["the weights"]
+        if different:
+            raise UsageError(
+                f"these scores do not belong together: they differ in {', '.join(different)}; "
+                "score anew, or in the same way"
+            )
+
+    def _conditions(self) -> dict[str, Any]:
+        """The settings, without what was found out."""
+        return {key: value for key, value in self.settings.items() if key not in _FOUND}
+
+    def _statistics(self) -> str:
+        return ", ".join(sorted([*self.sums, *self.weight_sums, *self.constants]))
 
     def save(self, path: str | Path) -> None:
         """Writes the scores to one safetensors file, atomically and with a SHA-256."""
