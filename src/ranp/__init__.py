@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         TraceError,
         UsageError,
     )
+    from ranp.exporting import Exported, export
     from ranp.fitting import Fit, fit
     from ranp.graph import ChannelGraph
     from ranp.pruning import METHODS, Scores
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "ranp.api": ("Result", "plan", "prune", "score", "search", "trace"),
     "ranp.errors": ("InfeasibleError", "IntegrityError", "RanpError", "TraceError", "UsageError"),
+    "ranp.exporting": ("Exported", "export"),
     "ranp.fitting": ("Fit", "fit"),
     "ranp.graph": ("ChannelGraph",),
     "ranp.pruning": ("METHODS", "Scores"),
@@ -47,6 +49,7 @@ __all__ = [
     "METHODS",
     "ChannelGraph",
     "Costs",
+    "Exported",
     "Fit",
     "InfeasibleError",
     "IntegrityError",
@@ -58,6 +61,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "count",
+    "export",
     "fit",
     "load_weights",
     "optimize",

@@ -16,6 +16,7 @@ from ranp.cli import (
     demo,
     doctor,
     evaluate,
+    export,
     fit,
     inspect,
     methods,
@@ -44,6 +45,7 @@ _PANELS = {
     "Train": (train, evaluate, predict, runs),
     "Look": (report, compare, reproduce),
     "Measure": (bench, doctor),
+    "Deploy": (export,),
 }
 for panel, modules in _PANELS.items():
     for module in modules:

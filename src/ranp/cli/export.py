@@ -1,0 +1,218 @@
+"""`ranp export`: a pruned or trained network as one file for another machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ranp.cli._common import (
+    InputOption,
+    JsonOption,
+    QuietOption,
+    load_network,
+    load_object,
+    parse_shape,
+    say,
+    show,
+    show_json,
+)
+from ranp.cli.evaluate import WeightsOption
+from ranp.cli.train import FactoryOption
+from ranp.errors import RanpError, UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from torch import nn
+
+    from ranp.exporting import Exported
+    from ranp.resources.measuring import Timing
+    from ranp.slimming import Plan
+
+_NEXT = {
+    "onnx": """\
+    import numpy, onnxruntime
+    network = onnxruntime.InferenceSession({path!r})
+    (output,) = network.run(None, {{{name!r}: numpy.zeros({shape}, numpy.float32)}})""",
+    "pt2": """\
+    import torch
+    network = torch.export.load({path!r}).module()
+    output = network(torch.zeros({shape}))""",
+}
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A network to export, and what is known of it."""
+
+    model: nn.Module
+    shape: tuple[int, ...]
+    plan: Plan | None
+    is_fresh: bool
+
+
+def command(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SOURCE", help="A directory of `ranp prune --out`, or a run of `ranp train`."
+        ),
+    ],
+    to: Annotated[
+        Path, typer.Option("--to", help="The file: .onnx for any runtime, .pt2 for PyTorch.")
+    ],
+    input_shape: InputOption = None,
+    dynamic: Annotated[
+        bool, typer.Option("--dynamic", help="Take other batch sizes and volumes too.")
+    ] = False,
+    weights: WeightsOption = "best",
+    network: FactoryOption = None,
+    time: Annotated[
+        bool, typer.Option("--time", help="Measure it beside PyTorch, in turns.")
+    ] = False,
+    repetitions: Annotated[int, typer.Option(min=1, help="Timed runs of each.")] = 7,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Export a network to a file that runs without its code and without ranp."""
+    from rich.console import Group
+
+    from ranp.exporting import export, find_format, time_exported
+
+    find_format(to)
+    opened = _open(source, weights, network, input_shape)
+    say(quiet, f"Writing {to}, and comparing it with the network.")
+    exported = export(opened.model, opened.shape, to, dynamic=dynamic, plan=opened.plan)
+    record, tables = exported.to_dict(), [_facts(exported)]
+    if time:
+        say(quiet, f"Measuring at {' x '.join(map(str, opened.shape))}.")
+        timings = time_exported(opened.model, exported, opened.shape, repetitions=repetitions)
+        record["times"] = _times(timings, opened.shape)
+        tables.append(_times_table(record["times"]))
+    if as_json:
+        show_json(record)
+    else:
+        show(Group(*tables))
+    if opened.is_fresh:
+        say(quiet, f"The weights are those in {source}: fresh ones, unless you trained them.")
+    (name,) = exported.inputs
+    code = _NEXT[exported.format].format(path=str(to), name=name, shape=opened.shape)
+    say(quiet, f"Next, on any machine and without ranp:\n{code}")
+
+
+def _open(
+    directory: Path,
+    weights: Literal["best", "last"],
+    network: str | None,
+    input_text: str | None,
+) -> _Source:
+    if (directory / "config.json").is_file():
+        return _open_run(directory, weights, network, parse_shape(input_text))
+    if not (directory / "plan.json").is_file():
+        what = "is no directory" if not directory.is_dir() else "holds no plan.json and no run"
+        raise UsageError(
+            f"'{directory}' {what}: name what `ranp prune --out` or `ranp train` wrote"
+        )
+    return _open_pruned(directory, network, input_text)
+
+
+def _open_pruned(directory: Path, network: str | None, input_text: str | None) -> _Source:
+    from ranp.slimming import Plan, load_weights
+
+    plan = Plan.load(directory / "plan.json")
+    name = network or plan.network
+    if name is None:
+        raise UsageError(
+            f"plan '{directory / 'plan.json'}' does not say which network it is for: "
+            "use ranp.export in Python"
+        )
+    if network is None and ":" in name:
+        raise UsageError(
+            f"the network is code of yours; name it again: --network {name} "
+            "(a stored file alone must not import code)"
+        )
+    (stored,) = plan.inputs["args"]
+    net = load_network(name, input_text or ",".join(map(str, stored["tensor"])))
+    model = plan.apply(net.model)
+    load_weights(model, directory / "weights.safetensors")
+    return _Source(model, net.input_shape, plan, is_fresh=True)
+
+
+def _open_run(
+    directory: Path,
+    weights: Literal["best", "last"],
+    network: str | None,
+    shape: tuple[int, ...] | None,
+) -> _Source:
+    from ranp.training.inference import load_run
+    from ranp.training.preparation import open_split, stored_plan
+
+    factory = load_object(network, "network") if network else None
+    job, model = load_run(directory, weights, factory)
+    if shape is None:
+        data = job.config.data
+        try:
+            case = open_split(job, "validation", data.validation_size or data.size)[0]
+        except RanpError as error:
+            raise UsageError(
+                f"{error}; without the run's data say what the network takes: --input 1,1,64,64,64"
+            ) from error
+        shape = (1, *case["x"].shape)
+    return _Source(model, shape, stored_plan(directory), is_fresh=False)
+
+
+def _facts(exported: Exported) -> Table:
+    from rich.text import Text
+
+    from ranp.report.terminal import table
+
+    facts = table()
+    facts.add_column("")
+    facts.add_column("")
+    versions = {n: v for n, v in exported.versions.items() if n != "ranp"}
+    shown = {
+        "file": str(exported.path),
+        "size": f"{exported.file_bytes / 2**20:.2f} MiB",
+        "parameters": f"{exported.parameters:,}",
+        **{f"input {name}": " x ".join(map(str, s)) for name, s in exported.inputs.items()},
+        "largest difference": f"{exported.difference:.1e} of the largest output",
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+    }
+    for name, value in shown.items():
+        facts.add_row(name, Text(value))
+    return facts
+
+
+def _times(timings: Mapping[str, Timing], shape: tuple[int, ...]) -> dict[str, Any]:
+    import torch
+
+    from ranp.resources.machine import describe_machine, load
+
+    rows = {
+        name: {"seconds": timing.median, "spread": timing.spread, "times": list(timing.seconds)}
+        for name, timing in timings.items()
+    }
+    machine = describe_machine(torch.device("cpu"))
+    return {"shape": list(shape), "machine": machine, "load": load(), "runs": rows}
+
+
+def _times_table(times: Mapping[str, Any]) -> Table:
+    from ranp.report.terminal import table
+
+    machine, runs = times["machine"], times["runs"]
+    result = table(
+        f"Inference at {'x'.join(map(str, times['shape']))}: {machine['device']}, "
+        f"threads: {machine['threads']}, load {times['load']:.1f}",
+        caption="Median of runs in turns; ± is the median distance from it.",
+    )
+    for heading in ("", "ms", "±", "x as fast"):
+        result.add_column(heading, justify="right" if heading else "left")
+    reference = next(iter(runs.values()))["seconds"]
+    for name, run in runs.items():
+        seconds, spread = run["seconds"], run["spread"]
+        speed = f"{reference / seconds:.2f}"
+        result.add_row(name, f"{1e3 * seconds:.1f}", f"{100 * spread:.0f} %", speed)
+    return result

@@ -1,0 +1,110 @@
+"""What an exported network is called with while it is captured, and while it is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from ranp.errors import UsageError
+from ranp.graph import ExampleInput, describe_inputs
+
+Sizes = tuple[int, ...]
+Resize = Callable[[Sizes], Sizes]
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The arguments of a network's forward; tensors may be anywhere in them.
+
+    Attributes:
+        args: By position.
+        kwargs: By name.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    @classmethod
+    def of(cls, model: nn.Module, example: ExampleInput) -> Arguments:
+        """From a tensor, a shape, positional or keyword arguments."""
+        described = describe_inputs(model, example)
+        if isinstance(example, Mapping):
+            return cls((), dict(example))
+        if isinstance(example, Tensor):
+            return cls((example,), {})
+        if isinstance(example, Sequence) and isinstance(example[0], int):
+            return cls(*described.materialize())
+        return cls(tuple(example), {})
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All tensors, in order."""
+        leaves = pytree.tree_leaves((self.args, self.kwargs))
+        return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+
+    def call(self, model: Callable[..., Any]) -> Any:
+        """Calls a model with them."""
+        return model(*self.args, **self.kwargs)
+
+    def drawn(self, seed: int, resize: Resize = tuple) -> Arguments:
+        """The same with random numbers; whole numbers, which may be indices, stay as they are.
+
+        Args:
+            seed: For the numbers; the process' own random numbers are not touched.
+            resize: From a tensor's sizes to those it is to have.
+        """
+        generator = torch.Generator().manual_seed(seed)
+
+        def draw(leaf: Any) -> Any:
+            if not isinstance(leaf, Tensor):
+                return leaf
+            sizes = resize(tuple(leaf.shape))
+            if leaf.is_floating_point():
+                return torch.randn(sizes, dtype=leaf.dtype, generator=generator)
+            for dim, size in enumerate(sizes):
+                leaf = leaf.index_select(dim, torch.arange(size) % leaf.shape[dim])
+            return leaf
+
+        args, kwargs = pytree.tree_map(draw, (self.args, self.kwargs))
+        return Arguments(args, kwargs)
+
+
+def is_free(dim: int) -> bool:
+    """Whether a dimension of an input may vary: the batch and space may, channels may not."""
+    return dim != 1
+
+
+def with_batch(samples: int) -> Resize:
+    """Another number of samples."""
+    return lambda sizes: (samples, *sizes[1:])
+
+
+def scaled(samples: int, factor: float) -> Resize:
+    """Another number of samples, and space larger or smaller by a factor."""
+
+    def resize(sizes: Sizes) -> Sizes:
+        return (samples, *sizes[1:2], *(max(1, int(size * factor)) for size in sizes[2:]))
+
+    return resize
+
+
+def dim_names(sizes: int) -> tuple[str, ...]:
+    """What the dimensions of an input are called in a file."""
+    space = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}
+    default = tuple(f"size{n}" for n in range(2, sizes))
+    return ("batch", "channels", *space.get(sizes - 2, default))[:sizes]
+
+
+def check_sizes(arguments: Arguments) -> None:
+    """Refuses inputs from which nobody can tell whether a size may vary."""
+    for tensor in arguments.tensors:
+        if any(size < 2 for size in tensor.shape[2:]):
+            raise UsageError(
+                f"input {tuple(tensor.shape)} has a size of 1, which tells too little about other "
+                "sizes; give a larger example input, or leave out dynamic"
+            )

@@ -1,0 +1,113 @@
+"""Model -> program: what the forward computes, without the code that says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+from torch.utils import _pytree as pytree
+
+from ranp.errors import TraceError, UsageError
+from ranp.exporting.arguments import Arguments, dim_names, is_free
+
+
+def capture(model: nn.Module, arguments: Arguments, *, dynamic: bool) -> ExportedProgram:
+    """Captures a network in the mode that it is in.
+
+    Args:
+        model: The network.
+        arguments: What to call it with.
+        dynamic: Whether batch and space may have other sizes later.
+
+    Raises:
+        TraceError: It does something that torch.export cannot follow.
+        UsageError: Sizes were to vary, and the network fixes one.
+    """
+    try:
+        program = torch.export.export(
+            model,
+            arguments.args,
+            arguments.kwargs,
+            dynamic_shapes=_free_dims(arguments) if dynamic else None,
+        )
+    except Exception as error:
+        raise TraceError(
+            f"{type(model).__name__} cannot be exported: {first_line(error)}; "
+            "change what its forward does there, or deploy plan and weights with its code"
+        ) from error
+    if dynamic:
+        _check_free(model, program)
+    _forget_sources(program)
+    return program
+
+
+def input_sizes(program: ExportedProgram) -> dict[str, tuple[int | str, ...]]:
+    """Names and sizes of a program's inputs; a size that may vary has a name.
+
+    Sizes that the network wants to be the same have the same name.
+    """
+    called: dict[str, str] = {}
+    found: dict[str, tuple[int | str, ...]] = {}
+    for name, value in _inputs(program).items():
+        sizes: list[int | str] = []
+        for size, wanted in zip(_sizes(value), dim_names(value.dim()), strict=True):
+            if isinstance(size, int):
+                sizes.append(size)
+                continue
+            if str(size) not in called:
+                taken = wanted in called.values()
+                called[str(size)] = f"{name}_{wanted}" if taken else wanted
+            sizes.append(called[str(size)])
+        found[name] = tuple(sizes)
+    return found
+
+
+def first_line(error: Exception) -> str:
+    """The kind of an error and the first line of what it says."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0].rstrip('.;')}" if lines else type(error).__name__
+
+
+def _free_dims(arguments: Arguments) -> Any:
+    """For torch.export: every size but channels may vary, if the network lets it."""
+
+    def free(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return None
+        return {dim: Dim.AUTO for dim in range(leaf.dim()) if is_free(dim)}
+
+    return pytree.tree_map(free, arguments.kwargs or arguments.args)
+
+
+def _inputs(program: ExportedProgram) -> dict[str, Tensor]:
+    """The inputs that are tensors, as the program knows them."""
+    names = set(program.graph_signature.user_inputs)
+    nodes = {node.name: node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")}
+    return {n: value for n, value in nodes.items() if n in names and isinstance(value, Tensor)}
+
+
+def _sizes(value: Tensor) -> list[int | torch.SymInt]:
+    """Sizes as numbers, or as symbols where they may vary."""
+    return list(value.shape)
+
+
+def _check_free(model: nn.Module, program: ExportedProgram) -> None:
+    for name, value in _inputs(program).items():
+        called = dim_names(value.dim())
+        for dim, size in enumerate(_sizes(value)):
+            if is_free(dim) and isinstance(size, int):
+                raise UsageError(
+                    f"{type(model).__name__} works only where the {called[dim]} of '{name}' is "
+                    f"{size}: export it without dynamic, at the size it will have"
+                )
+
+
+def _forget_sources(program: ExportedProgram) -> None:
+    """Takes paths of source files on this machine, and the example, out of what is written."""
+    program.example_inputs = None
+    for module in program.graph_module.modules():
+        if isinstance(module, torch.fx.GraphModule):
+            for node in module.graph.nodes:
+                node.meta.pop("stack_trace", None)

@@ -1,0 +1,212 @@
+"""`ranp.export`: a network as one file, checked against the network before it gets its name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ranp._version import __version__
+from ranp.errors import IntegrityError, TraceError, UsageError
+from ranp.exporting.arguments import Arguments, check_sizes, scaled, with_batch
+from ranp.exporting.capture import capture, first_line, input_sizes
+from ranp.exporting.formats import FORMATS, FileFormat, Format, Runner, find_format
+from ranp.exporting.origin import describe_origin
+from ranp.files import atomic_write, ensure_directory
+from ranp.graph import ExampleInput, unwrap
+from ranp.graph.operation import tensors_in
+from ranp.graph.surgery import mode as run_mode
+from ranp.slimming import Plan
+
+TOLERANCE = 1e-4
+"""What outputs of a file may differ by from the network's, as a share of the largest of them."""
+_TYPES = (torch.float32, torch.float64)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A file that runs without the network's code.
+
+    Attributes:
+        path: Where it is.
+        format: "onnx" or "pt2".
+        file_bytes: How large it is.
+        parameters: Of the network.
+        difference: The largest difference between what the file and the network gave out, as a
+            share of the largest output; over all inputs that were tried.
+        inputs: Sizes by name; a size that may vary is a name too.
+        versions: Of what wrote and checked it; for ONNX the opset too.
+    """
+
+    path: Path
+    format: Format
+    file_bytes: int
+    parameters: int
+    difference: float
+    inputs: Mapping[str, tuple[int | str, ...]]
+    versions: Mapping[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for JSON."""
+        return {**asdict(self), "path": str(self.path)}
+
+
+def export(
+    model: nn.Module,
+    example_input: ExampleInput,
+    path: str | Path,
+    *,
+    format: Format | None = None,
+    dynamic: bool = False,
+    plan: Plan | None = None,
+) -> Exported:
+    """Writes a network to a file that runs without its code, and without ranp.
+
+    The file is opened again and run on random inputs before it gets its name: one that does not
+    give out what the network does in eval mode, to 1e-4 of the largest output, is not kept.
+
+    Args:
+        model: Any network on the CPU, full or slim; it is given back as it was.
+        example_input: A tensor, a shape, or the arguments of its forward.
+        path: Ends in `.onnx`, for onnxruntime and others, or in `.pt2`, for `torch.export.load`.
+        format: "onnx" or "pt2", if the path's ending does not say so.
+        dynamic: Whether the file is to take other batch sizes and other sizes in space too, as far
+            as the network can.
+        plan: What the network was slimmed by; the file then says so.
+
+    Raises:
+        TraceError: The network does something that cannot be exported.
+        IntegrityError: The file gives out something else than the network.
+        UsageError: It cannot have other sizes; a package is missing; the path cannot be written.
+    """
+    path, model = Path(path), unwrap(model)
+    name = find_format(path, format)
+    kind = FORMATS[name]
+    _check_model(model)
+    _check_target(path)
+    example = Arguments.of(model, example_input)
+    with torch.random.fork_rng(), run_mode(model, False), torch.no_grad():
+        trials = list(_trials(model, example, dynamic))
+        program = capture(model, trials[0], dynamic=dynamic)
+        versions = {"ranp": __version__, "torch": str(torch.__version__)}
+        content = kind.write(program, describe_origin(versions, plan))
+        difference = _largest_difference(model, _opened(kind, content, model), trials)
+    if not difference <= TOLERANCE:
+        raise IntegrityError(
+            f"'{path}' was not written: {kind.runtime} gives out something else than the "
+            f"{type(model).__name__} (by {difference:.0e} of the largest output; {TOLERANCE:.0e} "
+            f"is allowed); try the other format, {_other(name)}"
+        )
+    with atomic_write(path) as file:
+        file.write(content)
+    return Exported(
+        path=path,
+        format=name,
+        file_bytes=len(content),
+        parameters=sum(p.numel() for p in model.parameters()),
+        difference=difference,
+        inputs=input_sizes(program),
+        versions={**versions, **kind.versions(content)},
+    )
+
+
+def _opened(kind: FileFormat, content: bytes, model: nn.Module) -> Runner:
+    try:
+        return kind.open(content)
+    except Exception as error:
+        raise TraceError(
+            f"{kind.runtime} cannot run what {type(model).__name__} does: {first_line(error)}; "
+            "a name that ends in .pt2 keeps every operation of PyTorch"
+        ) from error
+
+
+def _other(format: Format) -> str:
+    return next(f".{name}" for name in FORMATS if name != format)
+
+
+def _check_model(model: nn.Module) -> None:
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.device.type != "cpu":
+            raise UsageError(
+                f"the network is on '{tensor.device}': files are for the CPU; give model.cpu()"
+            )
+        if tensor.is_floating_point() and tensor.dtype not in _TYPES:
+            raise UsageError(
+                f"the network holds numbers of {tensor.dtype}: only float32 and float64 are "
+                "exported; give model.float()"
+            )
+
+
+def _check_target(path: Path) -> None:
+    """Says at once, not after a minute's work, that a file cannot be written."""
+    if path.is_dir():
+        raise UsageError(f"'{path}' is a directory; name the file to write in it")
+    ensure_directory(path.parent)
+
+
+def _trials(model: nn.Module, example: Arguments, dynamic: bool) -> Iterator[Arguments]:
+    """Random inputs to compare with; the first is the one to capture the network with."""
+    if not dynamic:
+        yield example.drawn(0)
+        yield example.drawn(1)
+        return
+    check_sizes(example)
+    # From a single sample nobody could tell whether there may be several.
+    samples = max([2, *(t.shape[0] for t in example.tensors if t.dim())])
+    yield example.drawn(0, with_batch(samples))
+    yield example.drawn(1, with_batch(1))
+    yield _other_size(model, example, samples + 1)
+
+
+def _other_size(model: nn.Module, example: Arguments, samples: int) -> Arguments:
+    """The first of some sizes that the network itself can do with."""
+    said = ""
+    for factor in (0.5, 1.5, 2.0):
+        arguments = example.drawn(2, scaled(samples, factor))
+        try:
+            arguments.call(model)
+        except Exception as error:
+            said = said or first_line(error)
+        else:
+            return arguments
+    raise UsageError(
+        f"{type(model).__name__} takes no other size ({said}): export it without dynamic"
+    )
+
+
+def _largest_difference(model: nn.Module, run: Runner, trials: list[Arguments]) -> float:
+    differences = []
+    for arguments in trials:
+        expected = list(tensors_in(arguments.call(model)))
+        if not all(bool(t.isfinite().all()) for t in expected):
+            raise UsageError(
+                f"the {type(model).__name__} gives out numbers that are not finite for random "
+                "inputs: a file cannot be compared with it"
+            )
+        try:
+            outputs = run(arguments)
+        except Exception as error:
+            shapes = ", ".join(str(tuple(t.shape)) for t in arguments.tensors)
+            raise IntegrityError(
+                f"the file does not run with an input {shapes}, as the network does: "
+                f"{first_line(error)}; it was not written"
+            ) from error
+        differences.append(_difference(outputs, expected))
+    return max(differences)
+
+
+def _difference(outputs: list[Tensor], expected: list[Tensor]) -> float:
+    if [t.shape for t in outputs] != [t.shape for t in expected]:
+        return math.inf
+    largest = 0.0
+    for output, wanted in zip(outputs, expected, strict=True):
+        if wanted.numel():
+            apart = (output.double() - wanted.double()).abs().max().item()
+            size = wanted.double().abs().max().item()
+            largest = max(largest, apart / size if size else apart)
+    return largest

@@ -1,0 +1,36 @@
+"""What an exported file says about where it comes from."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ranp.files import canonical_json
+from ranp.slimming import Plan
+
+_SCHEMA = 1
+
+
+def describe_origin(versions: Mapping[str, str], plan: Plan | None) -> str:
+    """JSON with the versions that wrote a file and, if there is one, the plan's identity."""
+    about: dict[str, Any] = {"schema": _SCHEMA, "kind": "export", "versions": dict(versions)}
+    if plan is not None:
+        about |= {
+            "network": plan.network,
+            "method": plan.method,
+            "sparsity": plan.settings.get("sparsity"),
+            "plan": _seal(plan),
+        }
+    return canonical_json(about)
+
+
+def _seal(plan: Plan) -> str:
+    """The SHA-256 that a plan's file ends with, by which it is known again."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "plan.json"
+        plan.save(path)
+        seal: str = json.loads(path.read_text())["sha256"]
+    return seal

@@ -1,0 +1,50 @@
+"""How long a network takes in PyTorch, and in what runs its file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import nn
+
+from ranp.exporting.arguments import Arguments
+from ranp.exporting.exporting import Exported
+from ranp.exporting.formats import FORMATS, load_exported
+from ranp.graph import ExampleInput, unwrap
+from ranp.graph.surgery import mode as run_mode
+from ranp.resources.measuring import Timing, time_in_turns
+
+PYTORCH = "PyTorch"
+
+
+def time_exported(
+    model: nn.Module,
+    exported: Exported,
+    example_input: ExampleInput,
+    *,
+    repetitions: int = 7,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, Timing]:
+    """Times a network and its file in turns, with as many threads as PyTorch has.
+
+    Args:
+        model: The network; it is given back as it was.
+        exported: What `export` made of it.
+        example_input: What to run both with.
+        repetitions: Timed runs of each; one more before them warms up.
+        clock: What is read before and after each run.
+
+    Returns:
+        By name: "PyTorch", and what runs the file.
+    """
+    model = unwrap(model)
+    arguments = Arguments.of(model, example_input).drawn(0)
+    run = load_exported(exported.path, exported.format)
+    with run_mode(model, False), torch.inference_mode():
+        actions: dict[str, Callable[[], object]] = {
+            PYTORCH: partial(arguments.call, model),
+            FORMATS[exported.format].runtime: partial(run, arguments),
+        }
+        return time_in_turns(actions, repetitions, clock)
