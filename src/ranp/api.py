@@ -31,14 +31,15 @@ from ranp.pruning import (
 )
 from ranp.pruning import score as score_neurons
 from ranp.pruning.batches import no_forward, split_pair
+from ranp.pruning.select import check_sparsity
 from ranp.recording import make_record, write_record
 from ranp.report.page import write_report
 from ranp.report.terminal import plain, plan_summary
 from ranp.resources import Costs, count
-from ranp.slimming import Init, Plan, save_weights, slim_model
+from ranp.slimming import Init, Plan, check_init, save_weights, slim_model
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """A pruned network and how it came about.
 
@@ -109,6 +110,8 @@ class Result:
         """The same as text."""
         return plain(self)
 
+    __repr__ = __str__
+
 
 def trace(
     model: nn.Module, example_input: ExampleInput, *, protect: Iterable[str] = ()
@@ -119,11 +122,11 @@ def trace(
 
 def score(
     model: nn.Module,
-    loader: Iterable[Any],
+    loader: Iterable[Any] | None = None,
     loss: LossFunction | None = None,
     *,
     forward: Forward | None = None,
-    methods: Iterable[str] = ("ranp-f",),
+    methods: str | Iterable[str] = "ranp-f",
     batches: int | None = None,
     per: Per = "batch",
     weights: ScoringWeights = "fresh",
@@ -135,10 +138,11 @@ def score(
 
     Args:
         model: Any model; it is given back as it was.
-        loader: Yields batches: pairs (x, y), mappings, or what `forward` understands.
+        loader: Yields batches: pairs (x, y), mappings, or what `forward` understands. Not needed
+            for methods without data.
         loss: From output and target to a scalar.
         forward: From model and batch to a scalar, in the place of `loss`.
-        methods: The methods that the scores must serve.
+        methods: The method, or all the methods, that the scores must serve.
         batches: How many batches at the most; all if not given.
         per: "sample" scores the samples of a batch one by one, as the paper does: the choice
             settles with fewer batches, and does not depend on how large they are.
@@ -148,16 +152,19 @@ def score(
         graph: The model's channel graph, if there is one already.
         seed: For fresh weights and dropout.
     """
+    rows = [find_method(name) for name in ([methods] if isinstance(methods, str) else methods)]
+    needs_data = any(row.needs_data for row in rows)
+    if needs_data and loader is None:
+        raise UsageError("give a loader: these methods score with data")
     if graph is None:
-        loader, example_input = _peeked(loader, example_input)
+        loader, example_input = _peeked(loader, example_input, forward)
         graph = trace(model, example_input)
-    statistics = {s for name in methods for s in find_method(name).statistics}
     return score_neurons(
         model,
         graph,
-        loader,
-        make_forward(loss, forward),
-        statistics=statistics,
+        loader if needs_data else None,
+        make_forward(loss, forward) if needs_data else no_forward,
+        statistics={statistic for row in rows for statistic in row.statistics},
         weights=weights,
         batches=batches,
         per=per,
@@ -198,7 +205,7 @@ def plan(
         seed: For random selection.
         example_input: What to trace the model with, if there is no graph.
         graph: The model's channel graph, if there is one already.
-        protect: Layers whose neurons must all stay.
+        protect: Layers whose neurons must all stay; a graph that is given must know of them.
 
     Raises:
         InfeasibleError: A layer would lose all its neurons.
@@ -206,7 +213,7 @@ def plan(
     protect = tuple(protect)
     chooser = Chooser(
         unwrap(model),
-        graph or trace(model, _given(example_input), protect=protect),
+        _graph(model, graph, example_input, protect),
         find_method(method),
         scores,
         lam=DEFAULT_LAMBDA if lam is None else lam,
@@ -241,7 +248,7 @@ def search(
     """
     chooser = Chooser(
         unwrap(model),
-        graph or trace(model, _given(example_input), protect=protect),
+        _graph(model, graph, example_input, tuple(protect)),
         find_method(method),
         scores,
         lam=DEFAULT_LAMBDA if lam is None else lam,
@@ -311,7 +318,9 @@ def prune(
     """
     protect = tuple(protect)
     row = find_method(method)
-    loader, example_input = _peeked(loader, example_input)
+    check_sparsity(sparsity)
+    check_init(init)
+    loader, example_input = _peeked(loader, example_input, forward)
     graph = trace(model, example_input, protect=protect)
 
     chooser = partial(
@@ -326,6 +335,7 @@ def prune(
         multiple=multiple,
         seed=seed,
     )
+    chooser()  # what makes no sense is refused before anything is scored
     scores = None
     if row.needs_scores:
         settled = Settled(lambda so_far: chooser(scores=so_far).choose(sparsity))
@@ -372,7 +382,7 @@ def make_result(
 
 
 def _peeked(
-    loader: Iterable[Any] | None, example_input: ExampleInput | None
+    loader: Iterable[Any] | None, example_input: ExampleInput | None, forward: Forward | None
 ) -> tuple[Iterable[Any], ExampleInput]:
     """The loader, and one sample of its first batch where no example is given.
 
@@ -385,16 +395,41 @@ def _peeked(
     batch = next(batches, None)
     if batch is None:
         raise UsageError("give an example_input: there is no batch to take it from")
+    if forward is not None and not _is_pair(batch):
+        raise UsageError("give an example_input: only your forward knows what a batch is made of")
     x, _ = split_pair(batch)
     if not isinstance(x, Tensor):
         raise UsageError("give an example_input: the batch's input is not a single tensor")
-    return (chain([batch], batches) if batches is loader else loader), (1, *x.shape[1:])
+    # A shape stands for floating-point numbers, on the model's device.
+    example = (1, *x.shape[1:]) if x.is_floating_point() else x[:1]
+    return (chain([batch], batches) if batches is loader else loader), example
 
 
-def _given(example_input: ExampleInput | None) -> ExampleInput:
-    if example_input is None:
-        raise UsageError("give an example_input or a graph: the model must be traced")
-    return example_input
+def _is_pair(batch: Any) -> bool:
+    try:
+        split_pair(batch)
+    except UsageError:
+        return False
+    return True
+
+
+def _graph(
+    model: nn.Module,
+    graph: ChannelGraph | None,
+    example_input: ExampleInput | None,
+    protect: tuple[str, ...],
+) -> ChannelGraph:
+    """The graph that is given, if it protects what must be, or a new one."""
+    if graph is None:
+        if example_input is None:
+            raise UsageError("give an example_input or a graph: the model must be traced")
+        return trace(model, example_input, protect=protect)
+    for name in protect:
+        if name not in graph.layers or graph.removable[graph.layers[name].neurons].any():
+            raise UsageError(
+                f"the graph that is given does not protect '{name}': trace the model with protect"
+            )
+    return graph
 
 
 def make_plan(

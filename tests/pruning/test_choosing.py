@@ -103,11 +103,6 @@ def test_coupled_scores_rank_whole_classes(coupling, order):
     assert kept(graph, alive)["c"] == sorted(order[:2])
 
 
-def test_an_unknown_coupling_is_refused():
-    with pytest.raises(UsageError, match="unknown coupling 'most'"):
-        chooser_of(coupling="most")[1].choose(0.5)
-
-
 def test_a_floor_brings_back_the_best():
     model, graph, scores = with_scores(
         classifier(), (1, 2, 8, 8), {"0": [1.0, 3, 2, 0, 0, 0], "3": [50.0] * 12, "8": [50.0] * 3}
@@ -272,7 +267,7 @@ def test_scores_of_another_network_are_refused(scored):
 def test_missing_scores_and_statistics_are_named(scored):
     model, graph, _ = scored
     with pytest.raises(UsageError, match="'ranp-f' needs scores"):
-        Chooser(model, graph, METHODS["ranp-f"])
+        Chooser(model, graph, METHODS["ranp-f"]).choose(0.5)
     plain = given_scores(model, pictures(1))
     for method, statistic in (
         ("snip", "abs"),
@@ -290,10 +285,13 @@ def test_missing_scores_and_statistics_are_named(scored):
         ({"floor": -1}, "floor must not be negative"),
         ({"multiple": 0}, "multiple must be at least 1"),
         ({"resource": "watts"}, "unknown resource 'watts'"),
-        ({"lam": -3.0}, "lambda must not be negative"),
+        ({"resource": {"0": 1.0}}, "no cost for layer '3'"),
+        ({"coupling": "most"}, "unknown coupling 'most'"),
+        ({"lam": float("inf")}, "finite and not negative"),
+        ({"lam": -3.0}, "finite and not negative"),
     ],
 )
 def test_wrong_options_are_refused(scored, options, message):
     model, graph, scores = scored
     with pytest.raises(UsageError, match=message):
-        Chooser(model, graph, METHODS["ranp-f"], scores, **options).choose(0.5)
+        Chooser(model, graph, METHODS["ranp-f"], scores, **options)

@@ -105,22 +105,22 @@ def test_factors_of_two_layers_differ_by_at_most_e(costs, lam):
     assert [f for _, f in sorted(zip(costs, factors, strict=True))] == sorted(factors, reverse=True)
 
 
-@pytest.mark.parametrize("sparsity", [-0.1, 1.2, float("nan")])
+@pytest.mark.parametrize("sparsity", [-0.1, 1.2, float("nan"), "0.5"])
 def test_a_sparsity_that_is_no_share_is_refused(sparsity):
     s = {"a": np.ones(3)}
     for select in (top_k, layerwise, lambda s, x: random({"a": 3}, x, 0)):
-        with pytest.raises(UsageError, match="between 0 and 1"):
+        with pytest.raises(UsageError, match="no number between 0 and 1"):
             select(s, sparsity)
 
 
 @pytest.mark.parametrize(
     ("costs", "lam", "message"),
     [
-        ({"a": 1.0}, -1.0, "lambda must not be negative"),
-        ({"a": 1.0}, float("nan"), "lambda must not be negative"),
+        ({"a": 1.0}, -1.0, "finite and not negative"),
+        ({"a": 1.0}, float("nan"), "finite and not negative"),
         ({"b": 1.0}, 1.0, "no cost for layer 'a'"),
-        ({"a": -1.0}, 1.0, "finite and not negative"),
-        ({"a": float("inf")}, 1.0, "finite and not negative"),
+        ({"a": -1.0}, 1.0, "layer 'a' costs -1.0"),
+        ({"a": float("inf")}, 1.0, "layer 'a' costs inf"),
     ],
 )
 def test_costs_and_lambdas_that_make_no_sense_are_refused(costs, lam, message):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -58,8 +59,8 @@ def split_pair(batch: Any) -> tuple[Any, Any]:
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
-    """Moves all tensors of a batch."""
-    return pytree.tree_map(lambda t: t.to(device) if isinstance(t, Tensor) else t, batch)
+    """Moves all tensors of a batch, and whatever else can be moved."""
+    return pytree.tree_map(lambda t: t.to(device) if hasattr(t, "to") else t, batch)
 
 
 def checked_loss(value: Any) -> Tensor:
@@ -76,29 +77,48 @@ def checked_loss(value: Any) -> Tensor:
 
 
 def batch_size(batch: Any) -> int:
-    """The size of the first dimension of a batch's first tensor; 1 if there is none."""
-    tensors = [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)]
-    return next((t.shape[0] for t in tensors if t.dim() > 0), 1)
+    """How many samples a batch has: the length of its input, or of its first tensor; 1 if none."""
+    tensors = _tensors(batch)
+    with suppress(UsageError):  # only the user's own forward may know what it is made of
+        tensors = _tensors(split_pair(batch)[0]) or tensors
+    return tensors[0].shape[0] if tensors else 1
+
+
+def check_samples(batch: Any) -> None:
+    """Refuses a batch whose samples cannot be told apart."""
+    if not _tensors(batch):
+        raise UsageError(
+            f"cannot take a {type(batch).__name__} apart into samples: a batch must be a tensor, "
+            "or a tuple, list or dictionary of them; or let the loader yield single samples"
+        )
+
+
+def _tensors(batch: Any) -> list[Tensor]:
+    leaves = pytree.tree_leaves(batch)
+    return [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.dim() > 0]
+
+
+def samples(batch: Any, rows: slice) -> Any:
+    """Some of a batch's samples.
+
+    Tensors whose first dimension is that of the batch are cut; everything else stays.
+    """
+    size = batch_size(batch)
+
+    def taken(leaf: Any) -> Any:
+        whole = not isinstance(leaf, Tensor) or leaf.dim() == 0 or leaf.shape[0] != size
+        return leaf if whole else leaf[rows]
+
+    return pytree.tree_map(taken, batch)
 
 
 def cut(batch: Any, pieces: int) -> list[Part]:
-    """Cuts a batch into parts, of one sample at the least.
-
-    Tensors whose first dimension is that of the batch are cut; everything else goes to all parts.
-    """
-    size = batch_size(batch)
-    if min(pieces, size) <= 1:
+    """Cuts a batch into parts, of one sample at the least (see `samples`)."""
+    if pieces == 1:
         return [(batch, 1.0)]
-
-    def piece(rows: slice) -> Any:
-        def taken(leaf: Any) -> Any:
-            whole = not isinstance(leaf, Tensor) or leaf.dim() == 0 or leaf.shape[0] != size
-            return leaf if whole else leaf[rows]
-
-        return pytree.tree_map(taken, batch)
-
+    size = batch_size(batch)
     chunks = torch.arange(size).tensor_split(min(pieces, size))
-    return [(piece(slice(int(c[0]), int(c[-1]) + 1)), len(c) / size) for c in chunks]
+    return [(samples(batch, slice(int(c[0]), int(c[-1]) + 1)), len(c) / size) for c in chunks]
 
 
 _OUT_OF_MEMORY = (

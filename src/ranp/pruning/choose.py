@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import get_args
 
 import numpy as np
 from torch import Tensor, nn
@@ -24,9 +25,9 @@ from ranp.pruning.coupling import (
 from ranp.pruning.identity import check_fingerprint
 from ranp.pruning.importance import mnmg, mpmg
 from ranp.pruning.methods import DEFAULT_LAMBDA, METHODS, Method, Resource
-from ranp.pruning.reweight import reweight
+from ranp.pruning.reweight import check_lambda, reweight
 from ranp.pruning.scores import Scores
-from ranp.pruning.select import NeuronScores, layerwise, random, top_k
+from ranp.pruning.select import NeuronScores, floor_sparsity, layerwise, random, top_k
 from ranp.pruning.snip import select_weights
 from ranp.resources import Costs, count
 from ranp.resources.latency import latency_table
@@ -66,12 +67,21 @@ class Chooser:
 
     def __post_init__(self) -> None:
         """Refuses arguments that make no sense, and scores of another network."""
-        if self.method.needs_scores and self.scores is None:
-            raise UsageError(f"method '{self.method.name}' needs scores; score the network first")
         if self.scores is not None:
             check_fingerprint(self.graph, self.scores.fingerprint, "scores")
         if self.floor < 0 or self.multiple < 1:
             raise UsageError("floor must not be negative, and multiple must be at least 1")
+        if self.coupling not in get_args(Coupling):
+            known = ", ".join(get_args(Coupling))
+            raise UsageError(f"unknown coupling '{self.coupling}': use one of {known}")
+        check_lambda(self.lam)
+        if isinstance(self.resource, Mapping):
+            missing = [name for name in self.graph.layers if name not in self.resource]
+            if missing:
+                raise UsageError(f"the resource vector has no cost for layer '{missing[0]}'")
+        elif self.resource is not None and self.resource not in get_args(Resource):
+            known = ", ".join(get_args(Resource))
+            raise UsageError(f"unknown resource '{self.resource}': use {known} or a mapping")
 
     @cached_property
     def importance(self) -> NeuronScores:
@@ -85,9 +95,10 @@ class Chooser:
         return share(self.graph, s, self.coupling)
 
     def _criterion(self) -> NeuronScores:
-        method, scores = self.method, self.scores
-        if method.criterion == "none" or scores is None:
+        method = self.method
+        if method.criterion == "none":
             return {name: np.zeros(len(layer)) for name, layer in self.graph.layers.items()}
+        scores = self._required_scores()
         if method.criterion == "mpmg":
             return mpmg(scores, method.reduction)
         if method.criterion == "mnmg":
@@ -102,19 +113,19 @@ class Chooser:
             return resource
         if resource == "latency":
             return latency_table(self.model, self.graph)
-        column = {"flops": "flops", "memory": "activations", "params": "parameters"}.get(resource)
-        if column is None:
-            raise UsageError(
-                f"unknown resource '{resource}': use flops, memory, params, latency or a mapping"
-            )
+        column = {"flops": "flops", "memory": "activations", "params": "parameters"}[resource]
         costs = {cost.name: float(getattr(cost, column)) for cost in self._full_costs.layers}
         return {name: costs.get(name, 0.0) for name in self.graph.layers}
 
     @cached_property
     def _sensitivity(self) -> Mapping[str, Tensor]:
         """SNIP's connection sensitivity |g| of every weight, Eq. 2."""
-        assert self.scores is not None
-        return self.scores.weight_averages("abs")
+        return self._required_scores().weight_averages("abs")
+
+    def _required_scores(self) -> Scores:
+        if self.scores is None:
+            raise UsageError(f"method '{self.method.name}' needs scores; score the network first")
+        return self.scores
 
     @cached_property
     def _full_costs(self) -> Costs:
@@ -174,16 +185,27 @@ class Chooser:
         empty = self.graph.empty_layers(alive)
         if empty:
             others = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
-            reason = "" if self.importance[empty[0]].any() else " (all its scores are zero)"
+            scored = self.method.criterion == "none" or self.importance[empty[0]].any()
+            reason = "" if scored else " (all its scores are zero)"
             raise InfeasibleError(
                 f"{self.method.name} at sparsity {sparsity} leaves no neuron in layer "
                 f"'{empty[0]}'{reason}{others}; the largest feasible sparsity is "
-                f"{self.max_sparsity():.4f}, or keep a floor of neurons in every layer"
+                f"{floor_sparsity(self.max_sparsity())}, or keep a floor of neurons in every layer"
             )
         return alive
 
     def max_sparsity(self) -> float:
-        """Algorithm 2: the largest sparsity at which every layer keeps a neuron, to 1e-4."""
+        """Algorithm 2: the largest sparsity at which every layer keeps a neuron, to 1e-4.
+
+        Raises:
+            InfeasibleError: A layer keeps none at any sparsity.
+        """
+        empty = self.graph.empty_layers(self.choose(0))
+        if empty:
+            raise InfeasibleError(
+                f"{self.method.name} leaves no neuron in layer '{empty[0]}' at any sparsity: "
+                "nothing comes of what it computes; keep a floor of neurons in every layer"
+            )
         return bisect(self.feasible)
 
 

@@ -9,7 +9,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ranp.errors import UsageError
 from ranp.graph import Alive, ChannelGraph
 from ranp.pruning.select import NeuronScores, Retained
 
@@ -126,8 +125,6 @@ def share(graph: ChannelGraph, s: NeuronScores, how: Coupling) -> NeuronScores:
     """
     if how == "paper":
         return s
-    if how not in ("sum", "max", "mean"):
-        raise UsageError(f"unknown coupling '{how}': use paper, sum, max or mean")
     total = np.full(graph.classes, -np.inf) if how == "max" else np.zeros(graph.classes)
     members = np.zeros(graph.classes)
     add = np.maximum.at if how == "max" else np.add.at

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
 from itertools import count, islice
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.utils.data.distributed import DistributedSampler
 
+from ranp.pruning.batches import batch_size, samples
 from ranp.pruning.scores import ByLayer, Scores
 
 
@@ -20,11 +21,22 @@ def place() -> tuple[int, int]:
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 
+def least(values: Sequence[float]) -> list[float]:
+    """The least of each of some numbers, over all processes."""
+    if place()[1] == 1:
+        return list(values)
+    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+    found = torch.tensor(values, dtype=torch.float64, device=device)
+    dist.all_reduce(found, dist.ReduceOp.MIN)
+    return found.tolist()
+
+
 def own_batches(loader: Iterable[Any], done: int, limit: int | None) -> Iterator[tuple[int, Any]]:
     """The batches of this process, with their numbers from 0 over all processes.
 
     From a loader that gives all processes the same batches, every n-th is taken; one that has a
-    `DistributedSampler` gives each process its own already. Nothing is padded here.
+    `DistributedSampler` gives each process its own already. Samples that the sampler repeats so
+    that all processes get as many are left out: no sample counts twice.
 
     Args:
         loader: Yields batches.
@@ -32,19 +44,34 @@ def own_batches(loader: Iterable[Any], done: int, limit: int | None) -> Iterator
         limit: How many batches there may be, of all processes together.
     """
     rank, processes = place()
-    sharded = _is_sharded(loader)
-    numbers = count(rank, processes) if sharded else count()
-    if limit is not None and sharded:
-        limit = len(range(rank, limit, processes))
-    for number, batch in zip(numbers, islice(loader, limit), strict=False):
+    sampler = _sharding(loader)
+    if sampler is None:
+        batches, numbers = iter(loader), count()
+    else:
+        batches, numbers = _without_padding(loader, sampler), count(rank, processes)
+        limit = None if limit is None else len(range(rank, limit, processes))
+    for number, batch in zip(numbers, islice(batches, limit), strict=False):
         if number >= done and number % processes == rank:
             yield number, batch
 
 
-def _is_sharded(loader: Iterable[Any]) -> bool:
+def _sharding(loader: Iterable[Any]) -> DistributedSampler[Any] | None:
     samplers = [getattr(loader, "sampler", None)]
     samplers += [getattr(getattr(loader, "batch_sampler", None), "sampler", None)]
-    return any(isinstance(sampler, DistributedSampler) for sampler in samplers)
+    return next((each for each in samplers if isinstance(each, DistributedSampler)), None)
+
+
+def _without_padding(loader: Iterable[Any], sampler: DistributedSampler[Any]) -> Iterator[Any]:
+    """A process's batches, without the sample that a sampler appends to make shards equal."""
+    cases = len(cast(Sized, sampler.dataset))
+    left = len(range(sampler.rank, cases, sampler.num_replicas))
+    for batch in loader:
+        size = batch_size(batch)
+        if left >= size:
+            yield batch
+        elif left > 0:
+            yield samples(batch, slice(left))
+        left = max(left - size, 0)
 
 
 def sum_over_processes(scores: Scores, device: torch.device) -> Scores:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from math import ceil
+from math import ceil, inf
 
 from ranp.graph import Alive
+from ranp.pruning.distributed import least
 from ranp.pruning.scores import Scores
 
 AGREEMENT = 0.98
@@ -74,8 +75,20 @@ class Settled:
         return batches >= self._at_most
 
     def noted(self, scores: Scores) -> Scores:
-        """The scores, with how far the choice has settled among their settings."""
-        found = {"agreement": self.reached, "batches_needed": self.needed}
+        """The scores, with how far the choice has settled among their settings.
+
+        Of several processes, each of which looked at its own batches, the least settled counts.
+        """
+        reached, needed = least(
+            [
+                inf if self.reached is None else self.reached,
+                inf if self.needed is None else -self.needed,
+            ]
+        )
+        found = {
+            "agreement": None if reached == inf else reached,
+            "batches_needed": None if needed == inf else int(-needed),
+        }
         return replace(scores, settings={**scores.settings, **found})
 
     @property

@@ -50,11 +50,11 @@ class Frugal:
                 self._economize(batch, error)
 
     def _economize(self, batch: Any, error: Exception) -> None:
-        if self.pieces < batch_size(batch):
+        if self.pieces < (size := batch_size(batch)):
             self.pieces *= 2
             batch_norms = nn.modules.batchnorm._BatchNorm
             changes = any(isinstance(module, batch_norms) for module in self._model.modules())
-            advice = f"batches in {self.pieces} parts" + (
+            advice = f"batches in {min(self.pieces, size)} parts" + (
                 "; batch norm sees the parts, so scores change a little" if changes else ""
             )
         elif not self.recompute:

@@ -114,7 +114,8 @@ class MaskGradients:
         if not self._ends or weight.grad is None:
             return
         gradient, weight.grad = weight.grad, None
-        self._note(self._layers_of[weight], gradient.mul_(weight.detach()))
+        g = gradient.to(self._weights.precision).mul_(weight.detach())
+        self._note(self._layers_of[weight], g)
 
     def _watch(self, name: str, weight: Tensor) -> None:
         """Asks for the gradient of a computed weight, once for each that is computed."""
@@ -124,7 +125,7 @@ class MaskGradients:
         w = weight.detach()  # not the weight itself: its hook would keep it alive
 
         def gather(gradient: Tensor) -> None:
-            g = gradient * w
+            g = gradient.to(self._weights.precision) * w
             self._computed[name] = self._computed[name] + g if name in self._computed else g
 
         weight.register_hook(gather)
@@ -134,7 +135,6 @@ class MaskGradients:
 
         The magnitudes take the place of g: a tensor more costs more time than all the sums.
         """
-        g = g.to(self._weights.precision)
         self._sum_up("mnmg", "signed", names, g)
         self._sum_up("mpmg", "abs", names, g.abs() if "signed" in self.weight_sums else g.abs_())
         for name in names:

@@ -24,11 +24,17 @@ def reweight(s: NeuronScores, tau: Mapping[str, float], lam: float) -> NeuronSco
     missing = [name for name in s if name not in tau]
     if missing:
         raise UsageError(f"the resource vector has no cost for layer '{missing[0]}'")
-    if not lam >= 0:
-        raise UsageError(f"lambda must not be negative, and is {lam}")
+    check_lambda(lam)
     costs = np.array([tau[name] for name in s], np.float64)
-    if not (np.isfinite(costs).all() and (costs >= 0).all()):
-        raise UsageError("costs of layers must be finite and not negative")
+    for name, cost in zip(s, costs, strict=True):
+        if not 0 <= cost < np.inf:
+            raise UsageError(f"layer '{name}' costs {cost}: costs are finite and not negative")
     relative = costs / costs.max() if costs.max() > 0 else costs
     softmax = np.exp(-relative) / np.exp(-relative).sum()
     return {name: (1 + lam * w) * s[name] for name, w in zip(s, softmax, strict=True)}
+
+
+def check_lambda(lam: float) -> None:
+    """Refuses what cannot weigh costs."""
+    if not 0 <= lam < np.inf:
+        raise UsageError(f"lambda is {lam}: it must be finite and not negative")

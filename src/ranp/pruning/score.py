@@ -14,7 +14,7 @@ from torch import nn
 from ranp._version import __version__
 from ranp.errors import UsageError
 from ranp.graph import ChannelGraph, unwrap
-from ranp.pruning.batches import Forward, Part, checked_loss, to_device
+from ranp.pruning.batches import Forward, Part, check_samples, checked_loss, to_device
 from ranp.pruning.criteria import grasp, magnitude, synflow
 from ranp.pruning.distributed import own_batches, sum_over_processes
 from ranp.pruning.identity import fingerprint
@@ -73,14 +73,22 @@ def score(
             that were taken in another way.
         IntegrityError: A gradient that is not finite.
     """
-    if batches is not None and batches < 1:
-        raise UsageError(f"cannot score {batches} batches: give a positive number")
+    if batches is not None and (not isinstance(batches, int) or batches < 1):
+        raise UsageError(f"cannot score {batches!r} batches: give a positive number")
+    if not 0 <= seed < 2**63:
+        raise UsageError(f"seed {seed} is no number from 0 to 2^63 - 1")
     if per not in get_args(Per):
         raise UsageError(f"cannot score per '{per}'; choose one of {', '.join(get_args(Per))}")
     model = unwrap(model)
     layer_weights = LayerWeights(model, graph)
+    if not layer_weights.parameters:
+        raise UsageError("the model has no convolution or linear layer: there is nothing to score")
     device = layer_weights.parameters[0].device
-    with scoring_state(model, layer_weights.parameters, weights, seed):
+    with (
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        scoring_state(model, layer_weights.parameters, weights, seed),
+    ):
         gradients = MaskGradients(layer_weights, statistics)
         constants = {"magnitude": magnitude(layer_weights)}
         if "synflow" in statistics:
@@ -92,7 +100,10 @@ def score(
             weight_sums=gradients.weight_sums,
             constants=constants,
             settings={
-                **{"weights": weights, "seed": seed, "per": per, "ranp": __version__},
+                "weights": weights,
+                "seed": seed,
+                "per": per,
+                "ranp": __version__,
                 **(source or {}),
             },
             fingerprint=fingerprint(graph),
@@ -104,6 +115,8 @@ def score(
         done = resume.batches if resume else 0
         for number, batch in own_batches(() if loader is None else loader, done, batches):
             batch = to_device(batch, device)
+            if per == "sample":
+                check_samples(batch)
             frugal(batch, partial(step.mask_gradients, number))
             if "grasp" in statistics:
                 frugal(batch, partial(step.hessian_products, number))

@@ -24,7 +24,7 @@ _FOUND = ("agreement", "batches_needed")
 """Settings that say what came out of it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Scores:
     """Statistics of every neuron, for any method, sparsity and lambda without touching data again.
 
@@ -47,6 +47,15 @@ class Scores:
     fingerprint: str
     weight_sums: Mapping[str, ByLayer] = field(default_factory=dict)
     constants: Mapping[str, ByLayer] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """How much was scored, and what there is of it."""
+        neurons = sum(len(values) for values in self.constants.get("magnitude", {}).values())
+        settings = ", ".join(f"{key}={value!r}" for key, value in self.settings.items())
+        return (
+            f"Scores({self.batches} batches, {len(self.fan_in)} layers, {neurons:,} neurons: "
+            f"{self._statistics()}; {settings})"
+        )
 
     def average(self, statistic: str) -> NeuronScores:
         """A statistic per neuron: its mean over batches, or what it is if it has no batches."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ Retained = dict[str, NDArray[np.bool_]]
 def top_k(s: NeuronScores, sparsity: float) -> Retained:
     """Eq. 11: c_u = 1[s_u - s_k >= 0], over the neurons of all layers at once.
 
-    k is `int(n x (1 - sparsity))`; neurons that tie with the k-th are retained. Those that tie at
+    k is `int(n x (1 - sparsity))`. Neurons that tie with the k-th are retained. Those that tie at
     zero have nothing to be retained for: of them only as many are as k asks for, the first ones.
 
     Args:
@@ -28,15 +29,20 @@ def top_k(s: NeuronScores, sparsity: float) -> Retained:
         sparsity: The share of neurons to remove.
     """
     check_sparsity(sparsity)
-    everything = np.concatenate(list(s.values()))
-    k = int(len(everything) * (1 - sparsity))
-    if k == 0:
-        return {name: np.zeros(len(values), bool) for name, values in s.items()}
-    s_k = np.partition(everything, len(everything) - k)[len(everything) - k]
-    retained = everything >= s_k
-    if s_k == 0:
-        retained[np.flatnonzero(everything == 0)[k - int((everything > 0).sum()) :]] = False
+    retained = largest(np.concatenate(list(s.values())), sparsity)
     return _by_layer({name: len(values) for name, values in s.items()}, retained)
+
+
+def largest(s: NDArray[np.floating[Any]], sparsity: float) -> NDArray[np.bool_]:
+    """Which of some scores are retained at a sparsity, by the rules of Eq. 11 (see `top_k`)."""
+    k = int(len(s) * (1 - sparsity))
+    if k == 0:
+        return np.zeros(len(s), bool)
+    s_k = np.partition(s, len(s) - k)[len(s) - k]
+    retained: NDArray[np.bool_] = s >= s_k
+    if s_k == 0:
+        retained[np.flatnonzero(s == 0)[k - int((s > 0).sum()) :]] = False
+    return retained
 
 
 def layerwise(s: NeuronScores, sparsity: float) -> Retained:
@@ -73,7 +79,12 @@ def _by_layer(neurons: Mapping[str, int], retained: NDArray[np.bool_]) -> Retain
     return dict(zip(neurons, np.split(retained, ends), strict=True))
 
 
-def check_sparsity(sparsity: float) -> None:
+def check_sparsity(sparsity: Any) -> None:
     """Refuses anything that is not a share."""
-    if not 0 <= sparsity <= 1:
-        raise UsageError(f"sparsity {sparsity} is not between 0 and 1: it is a share of neurons")
+    if not isinstance(sparsity, (int, float, np.floating)) or not 0 <= sparsity <= 1:
+        raise UsageError(f"sparsity {sparsity!r} is no number between 0 and 1: a share of neurons")
+
+
+def floor_sparsity(sparsity: float) -> str:
+    """A largest sparsity for people: rounded up, it would not be feasible."""
+    return f"{math.floor(1e4 * sparsity) / 1e4:.4f}"

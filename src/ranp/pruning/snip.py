@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ranp.graph import Alive, ChannelGraph, Layer
-from ranp.pruning.select import check_sparsity
+from ranp.pruning.select import check_sparsity, largest
 
 
 def select_weights(
@@ -26,24 +26,21 @@ def select_weights(
             them, keep all of theirs.
     """
     check_sparsity(sparsity)
-    whole = {n for n, layer in graph.layers.items() if not graph.removable[layer.neurons].any()}
-    everything = torch.cat([s.reshape(-1) for n, s in sensitivity.items() if n not in whole])
-    k = int(len(everything) * (1 - sparsity))
-    above = len(everything) - k
-    threshold = everything.kthvalue(above + 1).values if k else torch.tensor(float("inf"))
-    connections = {
-        name: _connections(layer, rows >= threshold if name not in whole else rows == rows)
-        for name, layer in graph.layers.items()
-        if (rows := sensitivity.get(name)) is not None
-    }
+    ranked = [n for n, layer in graph.layers.items() if graph.removable[layer.neurons].any()]
+    ranked = [name for name in ranked if name in sensitivity]
+    survives = {name: np.ones(rows.numel(), bool) for name, rows in sensitivity.items()}
+    everything = torch.cat([sensitivity[name].reshape(-1) for name in ranked]).numpy()
+    ends = np.cumsum([sensitivity[name].numel() for name in ranked])[:-1]
+    survives.update(zip(ranked, np.split(largest(everything, sparsity), ends), strict=True))
+    connections = {name: _connections(graph.layers[name], rows) for name, rows in survives.items()}
     return remove_dead(graph, connections)
 
 
-def _connections(layer: Layer, survives: Tensor) -> NDArray[np.bool_]:
+def _connections(layer: Layer, survives: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Which input channel reaches which neuron, from which single weights survive."""
     neurons, inputs = len(layer), len(layer.inputs)
     per_group = inputs // layer.groups
-    within = survives.reshape(neurons, per_group, -1).any(2).numpy()
+    within: NDArray[np.bool_] = np.any(survives.reshape(neurons, per_group, -1), axis=2)
     if layer.groups == 1:
         return within
     result = np.zeros((neurons, inputs), bool)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ranp.errors import UsageError
 from ranp.graph.surgery import mode
@@ -24,7 +24,7 @@ def scoring_state(
 
     Train mode, as in the paper; only scored parameters ask for gradients; with "fresh" weights
     Glorot-normal ones and batch norm scales from U(0, 1) stand in for the model's own. Modes,
-    running statistics and other buffers, `requires_grad`, gradients, weights, tensors that modules
+    running statistics and other buffers, `requires_grad`, gradients, weights, whatever else modules
     remember, and the state of the random number generators are set back, whatever happens.
 
     Args:
@@ -39,11 +39,15 @@ def scoring_state(
     wanted = {id(parameter) for parameter in scored}
     parameters = [(p, p.requires_grad, p.grad, p.data) for p in model.parameters()]
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    remembered = [
-        (vars(module), name, value)
+    # A forward may put another tensor in a buffer's place, count, or keep activations: each of
+    # these dictionaries and lists gets back what it held.
+    held = [_held(module._buffers) for module in model.modules()]
+    held += [_held(vars(module)) for module in model.modules()]
+    held += [
+        _held(value)
         for module in model.modules()
         for name, value in vars(module).items()
-        if isinstance(value, Tensor)  # a weight that a hook computes, say
+        if isinstance(value, (dict, list)) and name not in _OF_TORCH
     ]
     devices = {p.device for p, *_ in parameters if p.device.type != "cpu"}
     with torch.random.fork_rng(sorted(devices, key=str)), mode(model, training=True):
@@ -68,5 +72,23 @@ def scoring_state(
                     parameter.requires_grad_(wants_grad)
                 for buffer, before in buffers:
                     buffer.copy_(before)
-            for attributes, name, value in remembered:
-                attributes[name] = value
+            for set_back in held:
+                set_back()
+
+
+_OF_TORCH = frozenset(vars(nn.Module()))
+"""Attributes that every module has: parameters, buffers, hooks."""
+
+
+def _held(container: dict[Any, Any] | list[Any]) -> Callable[[], None]:
+    """A function that gives a container the contents that it has now."""
+    before = container.copy()
+
+    def set_back() -> None:
+        container.clear()
+        if isinstance(container, list):
+            container.extend(before)
+        else:
+            container.update(before)
+
+    return set_back

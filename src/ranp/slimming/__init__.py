@@ -1,7 +1,15 @@
 """Plan + model -> slim model."""
 
 from ranp.slimming.plan import KeptLayer, Plan
-from ranp.slimming.slim import Init, slim_model
+from ranp.slimming.slim import Init, check_init, slim_model
 from ranp.slimming.weights import load_weights, save_weights
 
-__all__ = ["Init", "KeptLayer", "Plan", "load_weights", "save_weights", "slim_model"]
+__all__ = [
+    "Init",
+    "KeptLayer",
+    "Plan",
+    "check_init",
+    "load_weights",
+    "save_weights",
+    "slim_model",
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,12 @@ from ranp.models.initialization import glorot_normal_, orthogonal_
 Init = Literal["fresh", "orthogonal", "keep"]
 
 
+def check_init(init: Init) -> None:
+    """Refuses an unknown way to fill the slim network's weights."""
+    if init not in get_args(Init):
+        raise UsageError(f"unknown init '{init}': use one of {', '.join(get_args(Init))}")
+
+
 def slim_model(
     model: nn.Module, graph: ChannelGraph, alive: Alive, *, init: Init = "keep", seed: int = 0
 ) -> nn.Module:
@@ -41,8 +47,7 @@ def slim_model(
             from) and "orthogonal" draw new ones with batch norm scales of one.
         seed: For the new weights.
     """
-    if init not in ("fresh", "orthogonal", "keep"):
-        raise UsageError(f"unknown init '{init}': use 'fresh', 'orthogonal' or 'keep'")
+    check_init(init)
     model = unwrap(model)
     check_same_shapes(model, graph)
     slim = rebuild(
