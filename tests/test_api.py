@@ -179,9 +179,80 @@ def test_batches_auto_says_how_many_it_took():
     assert 0 < result.scores.settings["agreement"] <= 1
 
 
+def test_data_free_methods_are_scored_without_a_loader():
+    scores = ranp.score(network(), methods="magnitude", example_input=(1, 1, 8, 8, 8))
+    assert scores.batches == 0
+    weight = network()[3].weight.abs().sum((1, 2, 3, 4))
+    drawn = ranp.score(
+        network(), methods=["magnitude"], example_input=(1, 1, 8, 8, 8), weights="given"
+    )
+    torch.testing.assert_close(drawn.constants["magnitude"]["3"], weight.double())
+    with pytest.raises(ranp.UsageError, match="give a loader"):
+        ranp.score(network(), methods=["magnitude", "ranp-f"], example_input=(1, 1, 8, 8, 8))
+
+
+def test_scores_and_results_have_a_short_form():
+    result = ranp.prune(network(), batches(2), F.cross_entropy, sparsity=0.5)
+    assert repr(result) == str(result)
+    assert repr(result.scores).startswith(
+        "Scores(2 batches, 3 layers, 31 neurons: magnitude, mnmg, mpmg; weights='fresh', seed=0"
+    )
+
+
+def test_integer_inputs_are_traced_as_such():
+    model = nn.Sequential(
+        nn.Embedding(5, 8), nn.Flatten(), nn.Linear(24, 16), nn.ReLU(), nn.Linear(16, 2)
+    )
+    data = [(torch.randint(0, 5, (4, 3)), torch.randint(0, 2, (4,))) for _ in range(2)]
+    result = ranp.prune(model, data, F.cross_entropy, sparsity=0.5, method="weighted", floor=1)
+    assert result.model[2].out_features < 16
+
+
+def test_a_graph_that_is_given_must_protect_what_is_asked_for():
+    model, example = network(), (1, 1, 8, 8, 8)
+    scores = ranp.score(model, batches(2), F.cross_entropy)
+    graph = ranp.trace(model, example)
+    for function in (ranp.search, lambda *args, **kwargs: ranp.plan(*args, sparsity=0.4, **kwargs)):
+        with pytest.raises(ranp.UsageError, match="does not protect '3'"):
+            function(model, scores, graph=graph, protect=["3"])
+    graph = ranp.trace(model, example, protect=["3"])
+    plan = ranp.plan(model, scores, sparsity=0.2, graph=graph, protect=["3"])
+    assert plan.apply(network())[3].out_channels == 16
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"sparsity": 1.5},
+        {"sparsity": "0.5"},
+        {"lam": float("inf")},
+        {"resource": "watts"},
+        {"resource": {"0": 1.0}},
+        {"coupling": "most"},
+        {"floor": -1},
+        {"init": "zeros"},
+        {"method": "rapn-f"},
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_scored(arguments):
+    def never(model, batch):
+        raise AssertionError("a batch was scored")
+
+    with pytest.raises(ranp.UsageError):
+        ranp.prune(network(), batches(1), forward=never, **{"sparsity": 0.5, **arguments})
+
+
+def test_only_the_users_forward_knows_its_batches():
+    triples = [(x, y, 0.5) for x, y in batches(1)]
+    with pytest.raises(ranp.UsageError, match="give an example_input: only your forward knows"):
+        ranp.prune(network(), triples, forward=lambda model, batch: 0, sparsity=0.5)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        ({"batches": 2.5}, "2.5 batches"),
+        ({"seed": -1}, "seed -1"),
         ({"loader": []}, "example_input"),
         ({"loader": [], "example_input": (1, 1, 8, 8, 8)}, "no batches"),
         ({"method": "rapn-f"}, "Did you mean 'ranp-f'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from itertools import pairwise
 
@@ -239,6 +240,26 @@ def test_layers_without_scores_are_named_with_the_reason():
     assert e.value.exit_code == 3
     # 16 of 21 neurons can be kept with one of layer 0 among them: at most 5 removed.
     assert chooser.max_sparsity() == pytest.approx(5 / 21, abs=DELTA)
+
+
+def test_the_largest_sparsity_that_an_error_names_is_feasible():
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        s = {name: rng.exponential(size=n).tolist() for name, n in (("0", 6), ("3", 12), ("8", 3))}
+        model, graph, scores = with_scores(classifier(), (1, 2, 8, 8), s)
+        chooser = Chooser(model, graph, METHODS["vanilla"], scores)
+        with pytest.raises(InfeasibleError) as error:
+            chooser.require(0.99)
+        named = re.search(r"feasible sparsity is (0\.\d{4})", str(error.value))
+        assert chooser.feasible(float(named[1]))
+
+
+@pytest.mark.parametrize("method", ["random", "layerwise"])
+def test_methods_without_scores_do_not_blame_them(method):
+    model = classifier()
+    chooser = Chooser(model, traced(model, 1, 2, 8, 8), METHODS[method])
+    with pytest.raises(InfeasibleError, match=r"leaves no neuron in layer '0'( and|;)"):
+        chooser.require(1.0)
 
 
 def test_a_dead_network_is_refused_unless_there_is_a_floor():

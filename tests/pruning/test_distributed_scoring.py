@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from ranp.pruning import METHODS, Chooser, Scores, score
+from ranp.pruning import METHODS, Chooser, Scores, Settled, score
 from ranp.pruning.distributed import own_batches
 from tests.pruning.nets import classifier, cross_entropy, pictures, traced
 
@@ -56,6 +56,12 @@ def process(rank: int, store: str, out: str, counts: list[int]) -> None:
     data = TensorDataset(torch.arange(7))
     loader = DataLoader(data, batch_size=1, sampler=DistributedSampler(data, shuffle=False))
     found["sharded"] = [[n, int(b[0])] for n, b in own_batches(loader, 0, 5)]
+    for size in (1, 3):
+        loader = DataLoader(data, batch_size=size, sampler=DistributedSampler(data, shuffle=False))
+        found[f"by {size}"] = [b[0].tolist() for _, b in own_batches(loader, 0, None)]
+    settled = Settled(lambda scores: np.ones(4, bool), at_most=1)
+    settled.reached, settled.needed = (0.9, 40) if rank else (0.8, 30)
+    found["settled"] = settled.noted(scores).settings
     Path(f"{out}-{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
 
@@ -102,6 +108,20 @@ def test_a_loader_with_a_distributed_sampler_is_not_split_again(two_processes):
     ranks = [json.loads((two_processes / f"out-{r}.json").read_text()) for r in range(2)]
     assert ranks[0]["sharded"] == [[0, 0], [2, 2], [4, 4]]
     assert ranks[1]["sharded"] == [[1, 1], [3, 3]]
+
+
+def test_samples_that_a_sampler_repeats_do_not_count_twice(two_processes):
+    ranks = [json.loads((two_processes / f"out-{r}.json").read_text()) for r in range(2)]
+    # The sampler gives four each: 0 2 4 6, and 1 3 5 and then 0 again.
+    assert [rank["by 1"] for rank in ranks] == [[[0], [2], [4], [6]], [[1], [3], [5]]]
+    assert [rank["by 3"] for rank in ranks] == [[[0, 2, 4], [6]], [[1, 3, 5]]]
+
+
+def test_all_processes_note_the_least_settled_choice(two_processes):
+    ranks = [json.loads((two_processes / f"out-{r}.json").read_text()) for r in range(2)]
+    assert ranks[0]["settled"] == ranks[1]["settled"]
+    assert ranks[0]["settled"]["agreement"] == 0.8
+    assert ranks[0]["settled"]["batches_needed"] == 40
 
 
 def test_batches_are_shared_out_without_padding(monkeypatch):

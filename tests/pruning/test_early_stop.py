@@ -64,6 +64,25 @@ def test_says_how_many_batches_the_wanted_agreement_needs():
     assert stopped([before] * 8).needed == 8
 
 
+def test_the_agreement_is_a_share_of_what_is_kept_now():
+    # Two of the four that are kept after 8 batches were kept after 4.
+    assert stops_after([alive(1, 2)] * 4 + [alive(1, 2, 3, 4)] * 4, at_most=8) == (8, 0.5)
+
+
+def test_looks_are_taken_after_even_numbers_of_batches():
+    # After 9 the choice would agree with that after 4.
+    choices = [alive(1)] * 4 + [alive(2)] * 4 + [alive(1)] * 2
+    assert stops_after(choices, at_most=10) == (10, 0.0)
+    assert stops_after(choices[:9], at_most=9)[1] == 0.0
+
+
+def test_a_perfect_agreement_is_forecast_to_a_thousandth():
+    before, after = (np.isin(np.arange(200), np.arange(100) + shift) for shift in (0, 1))
+    settled = stopped([before] * 4 + [after] * 4, agreement=1.0, at_most=8)
+    assert settled.reached == 0.99
+    assert settled.needed == pytest.approx(8 * 10**2, abs=1)
+
+
 def test_says_in_a_line_how_far_it_got():
     few = Settled(lambda scores: alive(1))
     few(None)

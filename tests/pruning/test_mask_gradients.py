@@ -229,3 +229,18 @@ def test_half_precision_is_summed_in_single():
     g = [parameter_mask_gradients(model, batch).float() for batch in data]
     expected = sum(x.abs().sum(1, dtype=torch.float64) for x in g)
     torch.testing.assert_close(scores.sums["mpmg"]["layer"], expected, rtol=0.03, atol=1e-3)
+
+
+def test_products_of_half_precision_do_not_underflow():
+    """A gradient and a weight of 1e-4 each: their product is nothing in half precision."""
+    model = network(nn.Linear(4, 6, bias=False)).half()
+    with torch.no_grad():
+        model.layer.weight.fill_(1e-4)
+    data = [torch.full((1, 4), 1e-4).half()]
+    scores = score(
+        model, traced(model, 1, 4), data, lambda net, x: net.layer(x).sum(), weights="given"
+    )
+    expected = 4 * float(torch.tensor(1e-4).half()) ** 2
+    torch.testing.assert_close(
+        scores.sums["mpmg"]["layer"], torch.full((6,), expected).double(), rtol=1e-5, atol=0
+    )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import UserDict
+from dataclasses import dataclass
+
 import pytest
 import torch
 from torch import nn
@@ -92,3 +95,42 @@ def test_an_unknown_kind_is_refused():
     model = classifier()
     with pytest.raises(UsageError, match="cannot score per 'voxel'; choose one of batch, sample"):
         score(model, traced(model, 1, 2, 8, 8), pictures(1, 2), cross_entropy, per="voxel")
+
+
+@dataclass
+class Opaque:
+    x: torch.Tensor
+    y: torch.Tensor
+
+
+@pytest.mark.parametrize("wrap", [Opaque, lambda x, y: UserDict(x=x, y=y)])
+def test_a_batch_whose_samples_cannot_be_seen_is_refused(wrap):
+    model = classifier()
+    graph = traced(model, 1, 2, 8, 8)
+
+    def forward(model, batch):
+        x, y = (batch["x"], batch["y"]) if isinstance(batch, UserDict) else (batch.x, batch.y)
+        return nn.functional.cross_entropy(model(x), y)
+
+    data = [wrap(*batch) for batch in pictures(1, 2)]
+    assert score(model, graph, data, forward).batches == 1
+    with pytest.raises(UsageError, match=r"cannot take a (Opaque|UserDict) apart into samples"):
+        score(model, graph, data, forward, per="sample")
+
+
+def test_the_input_says_how_many_samples_there_are():
+    """Not the first tensor: that may be something else that all samples share."""
+    model = classifier()
+    graph = traced(model, 1, 2, 8, 8)
+
+    def forward(model, batch):
+        return nn.functional.cross_entropy(model(batch["x"]), batch["y"], batch["class_weights"])
+
+    weights = torch.tensor([1.0, 2.0, 4.0]).double()
+    x, y = pictures(1, 4)[0]
+    together = [{"class_weights": weights, "x": x, "y": y}]
+    alone = [{"class_weights": weights, "x": x[i : i + 1], "y": y[i : i + 1]} for i in range(4)]
+    found = score(model, graph, together, forward, per="sample", weights="given")
+    expected = score(model, graph, alone, forward, weights="given")
+    for layer, values in expected.average("mpmg").items():
+        torch.testing.assert_close(found.average("mpmg")[layer], values)

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import ranp
 from ranp.errors import UsageError
 from ranp.pruning import score
 from tests.pruning.nets import classifier, cross_entropy, given_back, pictures, traced
@@ -136,3 +137,52 @@ def test_unknown_weights_are_refused():
     model = classifier()
     with pytest.raises(UsageError, match="unknown weights 'new'"):
         score(model, traced(model, 4, 2, 8, 8), pictures(1), cross_entropy, weights="new")
+
+
+class Remembering(nn.Module):
+    """Keeps activations, counts, and puts new tensors in a buffer's place."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(2, 4, 3)
+        self.head = nn.Linear(4, 3)
+        self.last, self.kept, self.seen, self.by_name, self.calls = None, [], ["begin"], {"a": 1}, 0
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x):
+        x = self.layer(x).relu()
+        self.last, self.kept = x, [x]
+        self.seen.append(x)
+        self.by_name["last"] = x
+        self.calls += 1
+        self.count = self.count + 1
+        self.new = x
+        return self.head(x.mean((2, 3)))
+
+
+def test_what_a_forward_leaves_behind_is_taken_away():
+    model = Remembering().double()
+    graph = traced(model, 1, 2, 8, 8)
+    before = model.count
+    with given_back(model):
+        score(model, graph, pictures(3), cross_entropy)
+    assert (model.last, model.kept, model.seen, model.by_name, model.calls) == (
+        None, [], ["begin"], {"a": 1}, 0,
+    )  # fmt: skip
+    assert model.count is before
+    assert float(before) == 0
+    assert not hasattr(model, "new")
+    result = ranp.prune(model, pictures(3), F.cross_entropy, sparsity=0.5)
+    assert result.model.layer.out_channels < 4
+
+
+@pytest.mark.parametrize("without", [torch.no_grad, torch.inference_mode])
+def test_gradients_are_taken_whatever_is_switched_off_outside(without):
+    model = classifier()
+    graph = traced(model, 1, 2, 8, 8)
+    data = pictures(2)
+    expected = score(model, graph, data, cross_entropy)
+    with without():
+        found = score(model, graph, data, cross_entropy)
+    for name, values in expected.sums["mpmg"].items():
+        assert torch.equal(found.sums["mpmg"][name], values)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ranp.errors import UsageError
 from ranp.pruning.reweight import reweight
-from ranp.pruning.select import layerwise, random, top_k
+from ranp.pruning.select import floor_sparsity, layerwise, random, top_k
 
 SHARES = st.floats(0, 1)
 WIDTHS = st.lists(st.integers(1, 12), min_size=1, max_size=6)
@@ -81,6 +81,7 @@ def test_random_is_numpys_legacy_choice():
     retained = random(neurons, 0.65, seed=0)
     assert np.flatnonzero(~np.concatenate(list(retained.values()))).tolist() == sorted(removed)
     assert [len(r) for r in retained.values()] == [7, 5, 8]
+    assert sum(map(sum, random({"a": 10}, 0.33, seed=0).values())) == 10 - int(10 * 0.33)
     other = random(neurons, 0.65, seed=1)
     assert any((other[name] != retained[name]).any() for name in neurons)
 
@@ -126,3 +127,12 @@ def test_a_sparsity_that_is_no_share_is_refused(sparsity):
 def test_costs_and_lambdas_that_make_no_sense_are_refused(costs, lam, message):
     with pytest.raises(UsageError, match=message):
         reweight({"a": np.ones(2)}, costs, lam)
+
+
+def test_of_equal_neurons_the_first_ones_are_retained():
+    assert np.flatnonzero(layerwise({"a": np.zeros(40)}, 0.5)["a"]).tolist() == list(range(20))
+
+
+@given(st.floats(0, 1))
+def test_a_largest_sparsity_is_never_rounded_up(sparsity):
+    assert 0 <= sparsity - float(floor_sparsity(sparsity)) < 1e-4 + 1e-12

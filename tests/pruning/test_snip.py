@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from ranp.errors import InfeasibleError
 from ranp.pruning import METHODS, Chooser
 from ranp.pruning.snip import remove_dead, select_weights
 from tests.pruning.nets import given_scores, linear, traced, two_layers
@@ -100,3 +102,35 @@ def test_the_method_ranks_magnitudes_taken_in_every_batch():
     assert kept(graph, chooser.choose(1 - 5.5 / 6))["a"] == [0, 1, 2]
     assert kept(graph, chooser.choose(0.99)) == {"a": [], "b": [0, 1]}
     np.testing.assert_allclose(chooser.importance["a"], [2.25, 18.75, 10.5])
+
+
+def test_weights_that_tie_at_zero_are_kept_only_as_far_as_asked_for():
+    graph = traced(chain(), 1, 2)
+    dead = {"a": torch.zeros(3, 2), "b": torch.zeros(3, 3), "c": torch.zeros(2, 3)}
+    # Of 15 weights of a and b the first int(15 x 0.5) = 7 survive: all of a, the first one of b.
+    assert kept(graph, select_weights(graph, dead, 0.5)) == {"a": [0], "b": [0], "c": [0, 1]}
+    assert graph.empty_layers(select_weights(graph, dead, 0.9))
+
+
+def test_depthwise_layers_decide_nothing():
+    model = nn.Sequential(
+        nn.Conv1d(2, 3, 1, bias=False), nn.Conv1d(3, 3, 1, groups=3, bias=False),
+        nn.Conv1d(3, 2, 1, bias=False),
+    )  # fmt: skip
+    graph = traced(model, 1, 2, 4)
+    connections = {n: np.ones((len(x), len(x.inputs)), bool) for n, x in graph.layers.items()}
+    connections["1"] = np.zeros((3, 3), bool)  # it loses all its weights, and follows all the same
+    assert kept(graph, remove_dead(graph, connections))["0"] == [0, 1, 2]
+
+
+def test_a_layer_whose_output_is_not_used_has_no_largest_sparsity():
+    model = Net(
+        lambda net, x: (net.unused(x), net.b(F.relu(net.a(x))))[1],
+        a=linear([[1, 1]] * 3), b=linear([[1, 1, 1]] * 2), unused=linear([[1, 1]] * 3),
+    )  # fmt: skip
+    graph = traced(model, 1, 2)
+    scores = given_scores(model, TWO_BATCHES, signed_difference, "abs")
+    with pytest.raises(InfeasibleError, match="no neuron in layer 'unused' at any sparsity"):
+        Chooser(model, graph, METHODS["snip"], scores).require(0.5)
+    floored = Chooser(model, graph, METHODS["snip"], scores, floor=1).require(0.5)
+    assert len(kept(graph, floored)["unused"]) == 1

@@ -9,6 +9,7 @@ import numpy as np
 from ranp.errors import InfeasibleError
 from ranp.graph import Alive
 from ranp.pruning.choose import DELTA, Chooser, bisect
+from ranp.pruning.select import floor_sparsity
 from ranp.resources import Costs, count
 
 _NEXT_IN_LINE = 0.02
@@ -119,5 +120,5 @@ def _too_dear(chooser: Chooser, cost: Callable[[Costs], float], budget: float) -
     least = cost(count(chooser.model, chooser.graph, chooser.choose(most)))
     return InfeasibleError(
         f"{chooser.method.name} cannot come down to {budget:.6g}: at its largest feasible "
-        f"sparsity, {most:.4f}, the network still costs {least:.6g}"
+        f"sparsity, {floor_sparsity(most)}, the network still costs {least:.6g}"
     )
