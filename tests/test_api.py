@@ -215,9 +215,22 @@ def test_a_graph_that_is_given_must_protect_what_is_asked_for():
     for function in (ranp.search, lambda *args, **kwargs: ranp.plan(*args, sparsity=0.4, **kwargs)):
         with pytest.raises(ranp.UsageError, match="does not protect '3'"):
             function(model, scores, graph=graph, protect=["3"])
+        with pytest.raises(ranp.UsageError, match="no layer is called '9'"):
+            function(model, scores, graph=graph, protect=["9"])
     graph = ranp.trace(model, example, protect=["3"])
     plan = ranp.plan(model, scores, sparsity=0.2, graph=graph, protect=["3"])
     assert plan.apply(network())[3].out_channels == 16
+
+
+def test_modules_without_shapes_are_named():
+    model = nn.Sequential(nn.LazyConv3d(4, 3, padding=1), nn.ReLU(), nn.Conv3d(4, 2, 1))
+    with pytest.raises(ranp.UsageError, match=r"'0\.weight' has no shape yet: run the model once"):
+        ranp.prune(model, batches(1), F.cross_entropy, sparsity=0.5)
+
+
+def test_a_network_without_layers_is_refused():
+    with pytest.raises(ranp.UsageError, match="no convolution or linear layer"):
+        ranp.score(nn.Sequential(nn.BatchNorm3d(1)), batches(1), F.cross_entropy)
 
 
 @pytest.mark.parametrize(

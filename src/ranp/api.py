@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from ranp.errors import UsageError
 from ranp.files import ensure_directory
-from ranp.graph import ChannelGraph, ExampleInput, build_graph, unwrap
+from ranp.graph import ChannelGraph, ExampleInput, build_graph, protect_patterns, unwrap
 from ranp.pruning import (
     DEFAULT_LAMBDA,
     Chooser,
@@ -424,8 +425,10 @@ def _graph(
         if example_input is None:
             raise UsageError("give an example_input or a graph: the model must be traced")
         return trace(model, example_input, protect=protect)
-    for name in protect:
-        if name not in graph.layers or graph.removable[graph.layers[name].neurons].any():
+    patterns = protect_patterns(unwrap(model), protect)
+    for name, layer in graph.layers.items():
+        asked_for = any(fnmatchcase(name, pattern) for pattern in patterns)
+        if asked_for and graph.removable[layer.neurons].any():
             raise UsageError(
                 f"the graph that is given does not protect '{name}': trace the model with protect"
             )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 import ranp.graph.rules  # noqa: F401  (fills the registry of rules)
 from ranp.errors import TraceError, UsageError, suggest
@@ -47,8 +48,13 @@ def build_graph(
         UsageError: A protected name matches nothing.
     """
     model = unwrap(model)
+    for name, parameter in model.named_parameters():
+        if is_lazy(parameter):
+            raise UsageError(
+                f"'{name}' has no shape yet: run the model once, so that its lazy modules take one"
+            )
     inputs = describe_inputs(model, example_input)
-    patterns = _checked_patterns(model, protect)
+    patterns = protect_patterns(model, protect)
     decisions = Decisions()
     notes: list[str] = []
     for _ in range(_MOST_TRIALS):
@@ -84,7 +90,16 @@ def unwrap(model: nn.Module) -> nn.Module:
         model = inner
 
 
-def _checked_patterns(model: nn.Module, protect: Iterable[str]) -> tuple[str, ...]:
+def protect_patterns(model: nn.Module, protect: Iterable[str]) -> tuple[str, ...]:
+    """Patterns of all layers that are to be protected.
+
+    Args:
+        model: The model.
+        protect: Names of layers or modules, or patterns of them.
+
+    Raises:
+        UsageError: One matches nothing.
+    """
     names = [name for name, _ in model.named_modules() if name]
     names += [name for name, _ in model.named_parameters()]  # raw ones are layers of their own
     patterns: list[str] = []
