@@ -82,7 +82,11 @@ class _Parameter:
 
 def _parameters(function: Callable[..., None]) -> list[_Parameter]:
     hints = get_type_hints(function, include_extras=True)
-    parameters = inspect.signature(function).parameters.values()
+    parameters = [  # the context is typer's, not the user's
+        parameter
+        for parameter in inspect.signature(function).parameters.values()
+        if hints[parameter.name] is not typer.Context
+    ]
     # Arguments come first in a call, wherever they stand in the function.
     described = [_parameter(p, *get_args(hints[p.name])) for p in parameters]
     return sorted(described, key=lambda p: p.usage.startswith("-") or not p.usage)
