@@ -209,10 +209,11 @@ def test_equal_costs_change_nothing(scored):
         np.testing.assert_array_equal(equal.choose(sparsity), weighted.choose(sparsity))
 
 
-def test_flat_is_the_widest_uniform_network_within_the_flops_of_ranp(scored):
+@pytest.mark.parametrize("lam", [0.0, 11.0, 50.0])
+def test_flat_is_the_widest_uniform_network_within_the_flops_of_ranp(scored, lam):
     model, graph, scores = scored
-    flat = Chooser(model, graph, METHODS["flat"], scores)
-    ranp = Chooser(model, graph, METHODS["ranp-f"], scores)
+    flat = Chooser(model, graph, METHODS["flat"], scores, lam=lam)
+    ranp = Chooser(model, graph, METHODS["ranp-f"], scores, lam=lam)
     for sparsity in (0.3, 0.6):
         budget = count(model, graph, ranp.choose(sparsity)).gflops
         alive = flat.choose(sparsity)

@@ -89,6 +89,48 @@ def test_computed_weights_survive_parts_and_checkpointing():
         assert_same(found, whole)
 
 
+class Sometimes(nn.Module):
+    """A branch that not every batch takes."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.branch = True
+        self.a, self.b = nn.Conv2d(2, 4, 3), nn.Conv2d(2, 4, 3)
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        h = self.a(x) + self.b(x) if self.branch else self.a(x)
+        return self.head(h.relu().mean((2, 3)))
+
+
+def test_a_layer_that_the_last_part_does_not_reach_is_scored_all_the_same():
+    model = Sometimes().double()
+    graph = traced(model, 1, 2, 8, 8)
+    x, y = pictures(1, 2)[0]
+
+    def loss_of_samples(model, batch):
+        """The mean over samples, of which the first one alone takes the branch."""
+        losses = []
+        for i in range(len(batch[1])):
+            model.branch = torch.equal(batch[0][i], x[0])
+            part = tuple(t[i : i + 1] for t in batch)
+            losses.append(cross_entropy(model, part))
+        return torch.stack(losses).mean()
+
+    def short(model, batch):
+        if len(batch[1]) > 1:
+            raise RuntimeError(CPU_ALLOCATOR)
+        return loss_of_samples(model, batch)
+
+    options = {"weights": "given", "statistics": ("abs", "signed")}
+    whole = score(model, graph, [(x, y)], loss_of_samples, **options)
+    with pytest.warns(UserWarning, match="out of memory"):
+        found = score(model, graph, [(x, y)], short, **options)
+    assert whole.sums["mpmg"]["b"].min() > 0
+    assert_same(found, whole)
+
+
 def test_a_batch_norm_network_is_told_that_scores_change():
     with pytest.warns(UserWarning, match="batch norm sees the parts"):
         run(classifier(norm=True), short_of_memory(3))
