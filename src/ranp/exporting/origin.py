@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from ranp.files import canonical_json
@@ -22,15 +19,6 @@ def describe_origin(versions: Mapping[str, str], plan: Plan | None) -> str:
             "network": plan.network,
             "method": plan.method,
             "sparsity": plan.settings.get("sparsity"),
-            "plan": _seal(plan),
+            "plan": plan.sha256,
         }
     return canonical_json(about)
-
-
-def _seal(plan: Plan) -> str:
-    """The SHA-256 that a plan's file ends with, by which it is known again."""
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "plan.json"
-        plan.save(path)
-        seal: str = json.loads(path.read_text())["sha256"]
-    return seal

@@ -176,25 +176,30 @@ class Plan:
 
     def save(self, path: str | Path) -> None:
         """Writes the plan as JSON, atomically and with a SHA-256."""
-        write_sealed_json(
-            path,
-            {
-                "schema": _SCHEMA,
-                "kind": "plan",
-                "method": self.method,
-                "network": self.network,
-                "settings": dict(self.settings),
-                "costs": {name: dict(totals) for name, totals in self.costs.items()},
-                "versions": dict(self.versions),
-                "protect": list(self.protect),
-                "inputs": dict(self.inputs),
-                "layers": [
-                    {"name": name, "neurons": layer.neurons, "kept": list(layer.kept)}
-                    for name, layer in self.layers.items()
-                ],
-                "shapes": [[name, list(shape)] for name, shape in self.shapes.items()],
-            },
-        )
+        write_sealed_json(path, self._content())
+
+    @property
+    def sha256(self) -> str:
+        """What the plan's file is sealed with, and known again by."""
+        return sha256(canonical_json(self._content()))
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            "schema": _SCHEMA,
+            "kind": "plan",
+            "method": self.method,
+            "network": self.network,
+            "settings": dict(self.settings),
+            "costs": {name: dict(totals) for name, totals in self.costs.items()},
+            "versions": dict(self.versions),
+            "protect": list(self.protect),
+            "inputs": dict(self.inputs),
+            "layers": [
+                {"name": name, "neurons": layer.neurons, "kept": list(layer.kept)}
+                for name, layer in self.layers.items()
+            ],
+            "shapes": [[name, list(shape)] for name, shape in self.shapes.items()],
+        }
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
