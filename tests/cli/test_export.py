@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,7 @@ def test_a_pruned_network_is_exported(ranp, pruned, slim, tmp_path):
     code = "\n".join(line[4:] for line in done.err.partition("ranp:\n")[2].splitlines())
     names = {}
     exec(code, names)
-    assert names["output"].shape == (1, 2, 8, 8, 8)
+    assert names["outputs"][0].shape == (1, 2, 8, 8, 8)
     session = runtime.InferenceSession(to)
     (output,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
     with torch.no_grad():
@@ -92,6 +93,13 @@ def test_a_run_is_exported_with_its_best_weights(ranp, tmp_path):
     x = torch.rand(1, 1, edge, edge, edge)
     with torch.no_grad():
         assert torch.allclose(torch.export.load(to).module()(x), model(x), atol=1e-5)
+    shutil.rmtree(run / "data")
+    without = ranp("export", run, "--to", to)
+    assert without.code == 2 and "without the run's data say what the network takes" in without.err
+    assert ranp("export", run, "--to", to, "--input", "1,1,16,16,16", "--weights", "last").code == 0
+    with torch.no_grad():
+        x, (_, last) = torch.rand(1, 1, 16, 16, 16), load_run(run, "last")
+        assert torch.allclose(torch.export.load(to).module()(x), last(x), atol=1e-5)
 
 
 @pytest.mark.parametrize(

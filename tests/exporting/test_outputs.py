@@ -145,6 +145,17 @@ def test_an_optimized_network_is_exported_to_torch(mode, tmp_path):
     assert_equal(example.model, done.path, example.shape)
 
 
+def test_a_torch_program_needs_no_ranp(flexible):
+    """Not even where it was optimized: all is made of PyTorch's own operations."""
+    example, _ = flexible
+    program = torch.export.export(
+        ranp.optimize(example.model.eval(), example.shape, "inference"),
+        (torch.rand(example.shape),),
+    )
+    operations = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
+    assert operations and all(name.startswith("aten.") for name in operations)
+
+
 def test_double_precision_is_for_torch(tmp_path):
     model = nn.Conv3d(1, 2, 3).double()
     with pytest.raises(TraceError, match=r"onnxruntime cannot run what Conv3d does: .*\.pt2"):

@@ -25,6 +25,7 @@ from ranp.cli.train import FactoryOption
 from ranp.errors import RanpError, UsageError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
     from torch import nn
 
@@ -36,11 +37,11 @@ _NEXT = {
     "onnx": """\
     import numpy, onnxruntime
     network = onnxruntime.InferenceSession({path!r})
-    (output,) = network.run(None, {{{name!r}: numpy.zeros({shape}, numpy.float32)}})""",
+    outputs = network.run(None, {{{name!r}: numpy.zeros({shape}, numpy.float32)}})""",
     "pt2": """\
     import torch
     network = torch.export.load({path!r}).module()
-    output = network(torch.zeros({shape}))""",
+    outputs = network(torch.zeros({shape}))""",
 }
 
 
@@ -86,16 +87,20 @@ def command(
     opened = _open(source, weights, network, input_shape)
     say(quiet, f"Writing {to}, and comparing it with the network.")
     exported = export(opened.model, opened.shape, to, dynamic=dynamic, plan=opened.plan)
-    record, tables = exported.to_dict(), [_facts(exported)]
+    record: dict[str, Any] = exported.to_dict()
+    parts: list[RenderableType] = [_facts(exported)]
     if time:
         say(quiet, f"Measuring at {' x '.join(map(str, opened.shape))}.")
         timings = time_exported(opened.model, exported, opened.shape, repetitions=repetitions)
         record["times"] = _times(timings, opened.shape)
-        tables.append(_times_table(record["times"]))
+        parts += ["", *_times_table(record["times"])]
+        before, after = timings.values()
+        if exported.format == "onnx" and after.median > before.median:
+            say(quiet, "onnxruntime is slower than PyTorch here; try OpenVINO, which reads .onnx.")
     if as_json:
         show_json(record)
     else:
-        show(Group(*tables))
+        show(Group(*parts))
     if opened.is_fresh:
         say(quiet, f"The weights are those in {source}: fresh ones, unless you trained them.")
     (name,) = exported.inputs
@@ -170,6 +175,7 @@ def _facts(exported: Exported) -> Table:
     from ranp.report.terminal import table
 
     facts = table()
+    facts.show_header = False
     facts.add_column("")
     facts.add_column("")
     versions = {n: v for n, v in exported.versions.items() if n != "ranp"}
@@ -199,15 +205,17 @@ def _times(timings: Mapping[str, Timing], shape: tuple[int, ...]) -> dict[str, A
     return {"shape": list(shape), "machine": machine, "load": load(), "runs": rows}
 
 
-def _times_table(times: Mapping[str, Any]) -> Table:
+def _times_table(times: Mapping[str, Any]) -> tuple[RenderableType, ...]:
+    from rich.text import Text
+
     from ranp.report.terminal import table
 
     machine, runs = times["machine"], times["runs"]
-    result = table(
-        f"Inference at {'x'.join(map(str, times['shape']))}: {machine['device']}, "
-        f"threads: {machine['threads']}, load {times['load']:.1f}",
-        caption="Median of runs in turns; ± is the median distance from it.",
+    where = (
+        f"Inference at {' x '.join(map(str, times['shape']))} on {machine['device']}, "
+        f"threads: {machine['threads']}, load {times['load']:.1f}"
     )
+    result = table()
     for heading in ("", "ms", "±", "x as fast"):
         result.add_column(heading, justify="right" if heading else "left")
     reference = next(iter(runs.values()))["seconds"]
@@ -215,4 +223,5 @@ def _times_table(times: Mapping[str, Any]) -> Table:
         seconds, spread = run["seconds"], run["spread"]
         speed = f"{reference / seconds:.2f}"
         result.add_row(name, f"{1e3 * seconds:.1f}", f"{100 * spread:.0f} %", speed)
-    return result
+    how = "Median of runs in turns; ± is the median distance from it."
+    return Text(where, style="bold"), result, Text(how, style="dim")
