@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -16,6 +20,13 @@ def small() -> nn.Module:
     )  # fmt: skip
 
 
+def ten_neurons() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv3d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv3d(4, 4, 3, padding=1), nn.ReLU(),
+        nn.Conv3d(4, 2, 1),
+    )  # fmt: skip
+
+
 def batches() -> list[tuple[Tensor, Tensor]]:
     generator = torch.Generator().manual_seed(0)
     return [
@@ -25,6 +36,18 @@ def batches() -> list[tuple[Tensor, Tensor]]:
         )
         for _ in range(4)
     ]
+
+
+def other_batches() -> list[tuple[Tensor, Tensor]]:
+    return [(2 * x, y) for x, y in batches()]
+
+
+def signalled_batches() -> Iterator[tuple[Tensor, Tensor]]:
+    """The batches; the process gets the signal that TEST_SIGNAL names in the second one."""
+    for number, batch in enumerate(batches()):
+        if number == 1 and "TEST_SIGNAL" in os.environ:
+            os.kill(os.getpid(), getattr(signal, os.environ["TEST_SIGNAL"]))
+        yield batch
 
 
 def one_batch() -> list[tuple[Tensor, Tensor]]:
@@ -48,6 +71,10 @@ def poisoned_batches() -> list[tuple[Tensor, Tensor]]:
 
 def unreduced(output: Tensor, target: Tensor) -> Tensor:
     return F.cross_entropy(output, target, reduction="none")
+
+
+def half_loss(output: Tensor, target: Tensor) -> Tensor:
+    return F.cross_entropy(output, target) / 2
 
 
 def raises() -> nn.Module:

@@ -1,16 +1,18 @@
 from __future__ import annotations
 
-import json
-import os
-import signal
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 import ranp as library
+from ranp.cli._common import Network, progress, rate
+from ranp.cli._scoring import open_source
+from ranp.models import registry
 from tests.cli import factories
 
 SMALL = "tests.cli.factories:small"
@@ -61,6 +63,15 @@ def test_version(ranp):
         (["inspect", SMALL, *INPUT, "--protect", "9"], 2, "is called '9'"),
         (["profile", SMALL, *INPUT, "--convention", "mac"], 2, "'macs'"),
         (["nonsense"], 2, "nonsense"),
+        (["search", SMALL, *INPUT, *DATA, "--seed", "-1"], 2, "'--seed'"),
+        (["search", SMALL, *INPUT, *DATA, "--seed", 2**32], 2, "'--seed'"),
+        (["search", SMALL, *INPUT, "--data", "tests.cli.factories:number"], 2, "returns a int"),
+        (["search", SMALL, *INPUT, *DATA, "--loss", "tests.cli.factories:NOT_A_FUNCTION"], 2,
+         "name a function(output, target)"),
+        (["prune", SMALL, *INPUT, *DATA, "--sparsity", ".5", "--lambda", "inf"], 2, "lambda"),
+        (["search", SMALL, *INPUT, *DATA, "--lambda", "nan"], 2, "lambda"),
+        (["score", "unet3d-shapenet", "--batch", "9"], 2, "give --samples 9 or more"),
+        (["score", "unet3d-shapenet", "--size", "0"], 2, "'--size'"),
         (["score", SMALL, *INPUT, *DATA, "--out", "/dev/null/s"], 2, "cannot use '/dev/null'"),
     ],
 )  # fmt: skip
@@ -69,7 +80,9 @@ def test_errors_are_one_line(ranp, arguments, code, words):
     assert outcome.code == code
     assert outcome.out == ""
     assert outcome.err.startswith("ranp: ") or "\nranp: " in outcome.err
-    assert len(outcome.err.splitlines()) == (2 if outcome.err.startswith("Scoring") else 1)
+    # Only what the data and the scores say can be found wrong after scoring has begun.
+    scored = code == 3
+    assert len(outcome.err.splitlines()) == (2 if scored else 1)
     assert words in outcome.err
 
 
@@ -95,8 +108,9 @@ def test_bad_batches(ranp, tmp_path, data, loss, code, words):
 def test_score_plan_and_apply(ranp, tmp_path):
     scores, plan = tmp_path / "scores.safetensors", tmp_path / "plan.json"
     scored = ranp("score", SMALL, *INPUT, *DATA, "--out", scores, "--json")
-    assert scored.json == {"scores": str(scores), "batches": 4, "neurons": 16}
-    assert "Next: ranp plan" in scored.err
+    assert scored.json["scores"] == str(scores)
+    assert (scored.json["batches"], scored.json["neurons"]) == (4, 16)
+    assert [layer["neurons"] for layer in scored.json["layers"]] == [6, 8, 2]
     planned = ranp("plan", SMALL, scores, "--sparsity", ".5", *INPUT, "--out", plan, "--json")
     assert planned.code == 0
     # int(16 x 0.5) = 8 are retained over all layers; the last layer's 2 are kept in any case.
@@ -107,8 +121,8 @@ def test_score_plan_and_apply(ranp, tmp_path):
     assert [slim[i].out_channels for i in (0, 2, 4)] == [kept["0"], kept["2"], 2]
     # Everything at once gives the same plan as one step after the other.
     pruned = ranp("prune", SMALL, *INPUT, *DATA, "--sparsity", ".5", "--json")
-    assert pruned.json["layers"] == planned.json["layers"]
-    assert pruned.json["slim"] == planned.json["slim"]
+    assert {**pruned.json, "plan": str(plan)} == planned.json
+    assert pruned.json["full"] == scored.json["full"]
 
 
 @pytest.mark.parametrize(
@@ -157,16 +171,80 @@ def test_search(ranp, tmp_path):
     ranp("score", SMALL, *INPUT, *DATA, "--out", scores)
     outcome = ranp("search", SMALL, *INPUT, "--scores", scores, "--json")
     largest = outcome.json["max_sparsity"]
+    pruned = ranp("prune", SMALL, *INPUT, *DATA, "--sparsity", largest, "--json")
+    assert outcome.json == {**pruned.json, "max_sparsity": largest}
     arguments = ["plan", SMALL, scores, *INPUT, "--out", tmp_path / "p.json", "--sparsity"]
     assert ranp(*arguments, largest).code == 0
     assert ranp(*arguments, largest + 1.01e-4).code == 3
 
 
-def test_infeasible_as_json(ranp):
-    outcome = ranp("prune", SMALL, *INPUT, *DATA, "--sparsity", ".95", "--json")
-    assert outcome.code == 3
-    assert outcome.json["feasible"] is False
-    assert 0 < outcome.json["max_sparsity"] < 0.95
+def test_the_largest_sparsity_is_feasible_as_printed(ranp):
+    network = ("tests.cli.factories:ten_neurons", *INPUT, "--method", "random")
+    largest = ranp("search", *network, "--json").json["max_sparsity"]
+    assert f"{largest:.4f}" == "0.9000" and largest < 0.9
+    printed = ranp("search", *network).out.split()[-1]
+    assert printed == "0.8999"
+    assert ranp("prune", *network, "--sparsity", printed).code == 0
+    assert ranp("prune", *network, "--sparsity", "0.9000").code == 3
+
+
+def test_infeasible_as_json(ranp, tmp_path):
+    pruned = ranp("prune", SMALL, *INPUT, *DATA, "--sparsity", ".95", "--out", tmp_path, "--json")
+    assert pruned.code == 3
+    assert pruned.json["feasible"] is False
+    assert 0 < pruned.json["max_sparsity"] < 0.95
+    scores = tmp_path / "scores.safetensors"
+    planned = ranp("plan", SMALL, scores, *INPUT, "--sparsity", ".95", "--json")
+    assert (planned.code, planned.json) == (3, pruned.json)
+
+
+def test_plan_at_random_has_a_seed(ranp, tmp_path):
+    scores, plan = tmp_path / "scores.safetensors", tmp_path / "plan.json"
+    ranp("score", SMALL, *INPUT, *DATA, "--out", scores)
+    options = ("--method", "random", "--sparsity", ".5", "--json")
+    kept = {}
+    for seed in (0, 3):
+        ranp("plan", SMALL, scores, *INPUT, *options, "--seed", seed, "--out", plan)
+        kept[seed] = library.Plan.load(plan).layers
+    assert kept[0] != kept[3]
+    ranp("prune", SMALL, *INPUT, *options, "--seed", 3, "--out", tmp_path)
+    assert library.Plan.load(plan).layers == kept[3]
+
+
+def pasted(outcome, lead: str) -> list[str]:
+    """The arguments of a command that a message names."""
+    (line,) = [line for line in outcome.err.splitlines() if line.startswith(lead)]
+    words = shlex.split(line.removeprefix(lead))
+    assert words[0] == "ranp"
+    return words[1:]
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--method", "magnitude", "--method", "ranp-f", "--protect", "2")]
+)
+def test_what_comes_next_can_be_pasted(ranp, tmp_path, monkeypatch, options):
+    monkeypatch.chdir(tmp_path)
+    scored = ranp("score", SMALL, *INPUT, *DATA, *options, "--out", "my scores.safetensors")
+    searched = ranp(*pasted(scored, "Next: "), "--json")
+    planned = ranp(*pasted(searched, "Next: "), "--json")
+    assert (scored.code, searched.code, planned.code) == (0, 0, 0)
+    found = planned.json
+    assert found["method"] == searched.json["method"] == ("magnitude" if options else "ranp-f")
+    assert found["sparsity"] == pytest.approx(0.8 * searched.json["max_sparsity"], abs=1e-4)
+    kept = {layer["name"]: layer["kept"] for layer in found["layers"]}
+    assert (kept["2"] == 8) == bool(options)
+
+
+def test_prune_comes_after_a_search_without_scores(ranp):
+    options = ("--lambda", "0", "--coupling", "sum", "--resource", "params", "--seed", "2")
+    searched = ranp("search", SMALL, *INPUT, *DATA, *options, "--per", "sample")
+    pruned = ranp(*pasted(searched, "Next: "), "--json")
+    assert pruned.code == 0
+    settings = pruned.json["settings"]
+    assert [settings[key] for key in ("lambda", "coupling", "resource", "seed")] == [
+        0, "sum", "params", 2,
+    ]  # fmt: skip
+    assert (settings["scoring"]["seed"], settings["scoring"]["per"]) == (2, "sample")
 
 
 def test_inspect(ranp):
@@ -181,39 +259,131 @@ def test_methods(ranp):
     assert [row["name"] for row in rows] == list(library.METHODS)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_keeps_what_was_scored(tmp_path, number, code):
-    """The process is signalled in its second batch; going on gives the scores of one go."""
-    out = tmp_path / "scores.safetensors"
-    (tmp_path / "endless.py").write_text(
-        "import os, signal\n"
-        "from tests.cli.factories import batches\n"
-        "def loader():\n"
-        "    for i, batch in enumerate(batches()):\n"
-        f"        if i == 1 and os.environ.get('INTERRUPT'): os.kill(os.getpid(), {int(number)})\n"
-        "        yield batch\n"
-    )
-    command = [sys.executable, "-m", "ranp", "score", SMALL, *INPUT, "--out", str(out)]
-    command += ["--data", "endless:loader"]
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path.cwd()}"}
+SIGNALLED = ("--data", "tests.cli.factories:signalled_batches")
 
-    first = subprocess.run(
-        command, env={**environment, "INTERRUPT": "1"}, capture_output=True, text=True
-    )
-    assert first.returncode == code, first.stderr
-    assert "--resume" in first.stderr
+
+@pytest.fixture
+def whole(ranp, tmp_path):
+    """Averages over all batches, scored in one go."""
+    out = tmp_path / "whole.safetensors"
+    ranp("score", SMALL, *INPUT, *SIGNALLED, "--out", out)
+    return library.Scores.load(out)
+
+
+def assert_same(found: library.Scores, expected: library.Scores) -> None:
+    assert found.settings == expected.settings
+    assert found.batches == expected.batches == 4
+    for name, values in expected.average("mpmg").items():
+        assert found.average("mpmg")[name] == pytest.approx(values, rel=1e-12)
+
+
+@pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_keeps_what_was_scored(ranp, tmp_path, monkeypatch, whole, number, code):
+    """The process is signalled in its second batch; going on gives the scores of one go."""
+    out = tmp_path / "my scores.safetensors"
+    monkeypatch.setenv("TEST_SIGNAL", number)
+    first = ranp("score", SMALL, *INPUT, *SIGNALLED, "--out", out)
+    assert first.code == code
     assert library.Scores.load(out).batches == 2
-    second = subprocess.run(
-        [*command, "--resume", "--json"], env=environment, capture_output=True, text=True
-    )
-    assert second.returncode == 0, second.stderr
-    assert json.loads(second.stdout)["batches"] == 4
-    resumed = library.Scores.load(out)
-    whole = library.score(
-        factories.small(),
-        factories.batches(),
-        torch.nn.functional.cross_entropy,
-        example_input=(1, 1, 8, 8, 8),
-    )
-    for name, values in whole.average("mpmg").items():
-        assert resumed.average("mpmg")[name] == pytest.approx(values, rel=1e-12)
+    monkeypatch.delenv("TEST_SIGNAL")
+    second = ranp(*pasted(first, "Interrupted. Score the rest: "), "--json")
+    assert (second.code, second.json["batches"]) == (0, 4)
+    assert_same(library.Scores.load(out), whole)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("prune", ("--sparsity", ".5", "--floor", "2", "--multiple", "2", "--lambda", "0")),
+        ("prune", ("--sparsity", ".5", "--protect", "0", "--out", "a directory")),
+        ("search", ("--coupling", "max", "--resource", "memory")),
+        ("fit", ("--params", "50%", "--batch", "2", "--method", "weighted")),
+        ("fit", ("--params", "50%", "--out", "a directory")),
+    ],
+)
+def test_no_command_loses_its_scores(ranp, tmp_path, monkeypatch, whole, name, options):
+    has_out = "--out" in options
+    monkeypatch.chdir(tmp_path)
+    shape = ("--input", "1,8,8,8") if name == "fit" else INPUT
+    command = (name, SMALL, *shape, *SIGNALLED, *options)
+    anew = ranp(*command, "--json").json
+    monkeypatch.setenv("TEST_SIGNAL", "SIGINT")
+    kept = Path("a directory/scores.safetensors" if has_out else "interrupted-1.safetensors")
+    stopped = ranp(*command, "--quiet")
+    assert (stopped.code, stopped.out) == (130, "")
+    assert library.Scores.load(kept).batches == 2
+    if not has_out:  # never in the place of another file
+        ranp(*command)
+        assert Path("interrupted-2.safetensors").exists()
+    monkeypatch.delenv("TEST_SIGNAL")
+
+    going_on = pasted(stopped, "Go on with what there is: ")
+    early = ranp(*going_on, "--json")
+    assert early.code == 0
+    rest = ranp(*pasted(stopped, "Score the rest: "))
+    assert rest.code == 0
+    assert_same(library.Scores.load(kept), whole)
+    late = ranp(*going_on, "--json").json
+    for key in ("layers", "sparsity", "settings", "method", "slim"):
+        assert late[key] == anew[key]
+    assert early.json["settings"]["scoring"]["batches"] == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--data", "tests.cli.factories:other_batches"), "'data' (tests.cli.factories:batches"),
+        (("--loss", "tests.cli.factories:half_loss"), "'loss' (cross-entropy and"),
+        (("--seed", "1"), "'seed' (0 and 1)"),
+        (("--method", "snip"), "what was gathered"),
+    ],
+)
+def test_scores_of_other_data_are_not_gone_on_with(ranp, tmp_path, options, words):
+    out = tmp_path / "scores.safetensors"
+    ranp("score", SMALL, *INPUT, *DATA, "--out", out)
+    before = out.read_bytes()
+    refused = ranp("score", SMALL, *INPUT, *DATA, *options, "--out", out, "--resume")
+    assert refused.code == 2
+    assert words in refused.err.splitlines()[-1]
+    assert out.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_more_generated_samples_begin_with_the_fewer(name):
+    spec = registry.spec(name)
+    shape = (*spec.input_shape[:2], 8, 24, 24)
+    network = Network(name, nn.Identity(), shape, spec)
+    method = library.METHODS["ranp-f"]
+
+    def source(samples: int, batch: int = 2, size: int = 24):
+        return open_source(network, method, None, None, samples, batch, size, seed=0)
+
+    few, many = source(5), source(9)
+    assert (few.batches, many.batches) == (2, 4)  # whole batches, at most as many samples
+    assert few.settings == many.settings
+    for a, b, _ in zip(few.loader, many.loader, range(few.batches), strict=False):
+        assert torch.equal(a["x"], b["x"]) and torch.equal(a["y"], b["y"])
+    assert few.settings != source(5, batch=1).settings
+    assert few.settings != source(5, size=32).settings
+
+
+def test_progress_shows_rate_and_what_was_done_before(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with progress(False, "scoring", total=8, done=6) as step:
+        step()
+        step()
+    shown = capsys.readouterr().err
+    assert "8/8" in shown and "/s" in shown
+    assert [rate(speed) for speed in (None, 12.34, 1.0, 0.25)] == [
+        "", "12.3/s", "1.0/s", "4.0 s each",
+    ]  # fmt: skip
+
+
+def test_progress_of_a_resumed_scoring(ranp, tmp_path, monkeypatch):
+    out = tmp_path / "scores.safetensors"
+    monkeypatch.setenv("TEST_SIGNAL", "SIGINT")
+    ranp("score", SMALL, *INPUT, *SIGNALLED, "--out", out)
+    monkeypatch.delenv("TEST_SIGNAL")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    resumed = ranp("score", SMALL, *INPUT, *SIGNALLED, "--out", out, "--resume")
+    assert "4/?" in resumed.err

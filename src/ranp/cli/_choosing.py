@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ranp.cli._common import Network, show_json
+from ranp.errors import InfeasibleError
+
 if TYPE_CHECKING:
-    from ranp.pruning import Chooser
+    from ranp.graph import ChannelGraph
+    from ranp.pruning import Chooser, Method, Scores
     from ranp.slimming import Plan
 
 MethodOption = Annotated[str, typer.Option(help="See `ranp methods`.")]
@@ -32,9 +38,31 @@ MultipleOption = Annotated[
 ]
 
 
+def make_chooser(
+    network: Network,
+    graph: ChannelGraph,
+    method: Method,
+    *,
+    lam: float | None,
+    scores: Scores | None = None,
+    **options: Any,
+) -> Chooser:
+    """What the options of a command choose by; lambda is the paper's if it is not given.
+
+    It can be made before there are scores: then wrong options are refused before the network is
+    scored.
+    """
+    from ranp.pruning import DEFAULT_LAMBDA, Chooser
+
+    if lam is None:
+        lam = DEFAULT_LAMBDA if network.spec is None else network.spec.reweighting
+    return Chooser(network.model, graph, method, scores, lam=lam, **options)
+
+
 def plan_to_dict(plan: Plan) -> dict[str, Any]:
     """What commands print of a plan as JSON."""
     return {
+        "network": plan.network,
         **{name: dict(totals) for name, totals in plan.costs.items()},
         "method": plan.method,
         "sparsity": plan.settings["sparsity"],
@@ -47,11 +75,30 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
     }
 
 
-def infeasible_to_dict(chooser: Chooser, sparsity: float) -> dict[str, Any]:
-    """What commands print as JSON when the sparsity cannot be reached."""
-    return {
-        "method": chooser.method.name,
-        "sparsity": sparsity,
-        "feasible": False,
-        "max_sparsity": chooser.max_sparsity(),
-    }
+@contextmanager
+def infeasible_as_json(
+    wanted: bool, network: str, chooser: Chooser, sparsity: float
+) -> Iterator[None]:
+    """Prints as JSON, if wanted, that a sparsity cannot be reached, and how far one can go."""
+    try:
+        yield
+    except InfeasibleError:
+        if wanted:
+            show_json(
+                {
+                    "network": network,
+                    "method": chooser.method.name,
+                    "sparsity": sparsity,
+                    "feasible": False,
+                    "max_sparsity": _max_sparsity(chooser),
+                }
+            )
+        raise
+
+
+def _max_sparsity(chooser: Chooser) -> float | None:
+    """How far one can go; None where a layer keeps no neuron at any sparsity."""
+    try:
+        return chooser.max_sparsity()
+    except InfeasibleError:
+        return None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from ranp.models import registry
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.progress import Task
     from torch import nn
 
 NetworkArgument = Annotated[
@@ -151,6 +153,51 @@ def say(quiet: bool, message: str) -> None:
         typer.echo(message, err=True)
 
 
+def next_command(
+    context: typer.Context,
+    name: str,
+    *arguments: object,
+    without: Iterable[str] = (),
+    **options: Any,
+) -> str:
+    """A command to go on with, to be pasted into a shell.
+
+    It has every option that was given to this command and that it knows too, so that it speaks of
+    the same thing; but for those that say where and how results are written.
+
+    Args:
+        context: Of the command that is running.
+        name: Of the next one.
+        arguments: In their order.
+        without: Options, by the name of their parameter, that are not taken over.
+        options: Others, by the name of their parameter, in the place of those that were given.
+    """
+    left_out = {"out", "as_json", "quiet", *without}
+    given = {
+        key: value
+        for key, value in context.params.items()
+        if key not in left_out and getattr(context.get_parameter_source(key), "name", "") == _GIVEN
+    }
+    given.update(options)
+    words = ["ranp", name, *map(str, arguments)]
+    commands: Mapping[str, Any] = getattr(context.find_root().command, "commands", {})
+    for parameter in commands[name].params:
+        value = given.get(parameter.name)
+        if parameter.param_type_name != "option" or value is None or value is False:
+            continue
+        option = max(parameter.opts, key=len)
+        if value is True:
+            words.append(option)
+            continue
+        for each in value if isinstance(value, (list, tuple)) else [value]:
+            words += [option, str(each)]
+    return shlex.join(words)
+
+
+_GIVEN = "COMMANDLINE"
+"""What click calls an option that is not the default."""
+
+
 def say_where(quiet: bool, out: Path | None, report: Path | None) -> None:
     """Where a pruned network was written, and what to do with it."""
     if out is None:
@@ -159,13 +206,19 @@ def say_where(quiet: bool, out: Path | None, report: Path | None) -> None:
     say(
         quiet,
         f"Plan and fresh weights in {out}. Look at {report}. Next, in Python: "
-        f"ranp.Plan.load('{out}/plan.json').apply(model)",
+        f"ranp.Plan.load({str(out / 'plan.json')!r}).apply(model)",
     )
 
 
 @contextmanager
-def progress(quiet: bool, title: str, total: int | None) -> Iterator[Any]:
+def progress(quiet: bool, title: str, total: int | None, done: int = 0) -> Iterator[Any]:
     """A progress bar on stderr with rate and remaining time; nothing where nobody looks.
+
+    Args:
+        quiet: No bar.
+        title: What goes on.
+        total: How many steps there are, if known.
+        done: How many of them were made before.
 
     Yields:
         A function to call after each step.
@@ -175,16 +228,25 @@ def progress(quiet: bool, title: str, total: int | None) -> Iterator[Any]:
         BarColumn,
         MofNCompleteColumn,
         Progress,
+        ProgressColumn,
         TextColumn,
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
+    from rich.text import Text
+
+    class RateColumn(ProgressColumn):
+        """Steps per second, or seconds per step where that is the larger number."""
+
+        def render(self, task: Task) -> Text:
+            return Text(rate(task.finished_speed or task.speed))
 
     console = Console(stderr=True)
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
+        RateColumn(),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
@@ -192,8 +254,15 @@ def progress(quiet: bool, title: str, total: int | None) -> Iterator[Any]:
         disable=quiet or not console.is_terminal,
         transient=True,
     ) as bar:
-        task = bar.add_task(title, total=total)
+        task = bar.add_task(title, total=total, completed=done)
         yield lambda: bar.advance(task)
+
+
+def rate(per_second: float | None) -> str:
+    """A rate for people; nothing as long as it is not known."""
+    if not per_second:
+        return ""
+    return f"{per_second:.1f}/s" if per_second >= 1 else f"{1 / per_second:.1f} s each"
 
 
 def followed(batches: Iterable[Any], step: Any) -> Iterator[Any]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
-from ranp.cli._common import Network, call_factory, load_object, progress
+from ranp.cli._common import Network, call_factory, load_object, next_command, progress
 from ranp.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,13 +41,17 @@ PerOption = Annotated[
     typer.Option(help="Score whole batches, or their samples one by one, as the paper does."),
 ]
 SizeOption = Annotated[
-    int | None, typer.Option(help="Edge of the volumes to score with, if not the network's input.")
+    int | None,
+    typer.Option(min=1, help="Edge of the volumes to score with, if not the network's input."),
 ]
-SeedOption = Annotated[int, typer.Option(help="For all random numbers.")]
+SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="For all random numbers.")]
 WeightsOption = Annotated[
     Literal["fresh", "orthogonal", "given"],
     typer.Option(help="Weights to score with; the paper's are fresh."),
 ]
+
+SCORING = ("data", "loss", "samples", "batch", "per", "size", "weights")
+"""The parameters that say how a network is scored; who has scores needs none of them."""
 
 IGNORED = 255
 
@@ -60,12 +65,15 @@ class Source:
         loss: From output and target to a scalar.
         batches: How many batches there are, if known.
         about: One line for people.
+        settings: What the batches are made of, but for how many there are: scores go on with
+            batches of the same kind alone.
     """
 
     loader: Iterable[Any] | None
     loss: Any
     batches: int | None
     about: str
+    settings: Mapping[str, Any]
 
 
 def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
@@ -87,11 +95,15 @@ def open_source(
 ) -> Source:
     """Finds what a network is scored with."""
     if not method.needs_data:
-        return Source(None, cross_entropy, None, "its weights alone")
+        return Source(None, cross_entropy, None, "its weights alone", {})
     function = load_object(loss, "loss") if loss else cross_entropy
+    if not callable(function):
+        raise UsageError(
+            f"loss '{loss}' is a {type(function).__name__}; name a function(output, target)"
+        )
+    settings: dict[str, Any] = {"loss": loss or "cross-entropy"}
     if data is not None and ":" in data and not Path(data).exists():
-        loader = call_factory(data, "data")
-        return Source(loader, function, None, data)
+        return Source(_own_loader(data), function, None, data, {"data": data, **settings})
     if network.spec is None:
         raise UsageError(
             f"say what '{network.name}' is scored with: --data package.module:factory, "
@@ -99,11 +111,29 @@ def open_source(
         )
     from ranp.data.loader import Loader
 
+    if samples < batch:
+        raise UsageError(
+            f"{samples} samples do not fill a batch of {batch}: give --samples {batch} or more"
+        )
     cases = _cases(network, data, samples, size, seed)
-    count = min(samples, len(cases))
-    loader = Loader(cases, batch, training=True)
-    about = f"{count} samples of {data or 'synthetic ' + network.spec.dataset}"
-    return Source(loader, function, min(len(loader), -(-samples // batch)), about)
+    # Generated samples come as they are: shuffled, the first ones would depend on how many are
+    # asked for, and a resumed scoring with more of them would take some twice.
+    loader = Loader(cases, batch, training=data is not None)
+    batches = min(len(loader), samples // batch)
+    name = f"synthetic {network.spec.dataset}" if data is None else str(Path(data))
+    settings |= {"data": name, "batch": batch, "volume": "x".join(map(str, _volume(network, size)))}
+    return Source(loader, function, batches, f"{batches * batch} samples of {name}", settings)
+
+
+def _own_loader(data: str) -> Any:
+    """The user's own loader."""
+    loader = call_factory(data, "data")
+    if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
+        raise UsageError(
+            f"data '{data}' returns a {type(loader).__name__}, not a loader: something that "
+            "yields (input, target) batches"
+        )
+    return loader
 
 
 class Interruption:
@@ -133,6 +163,44 @@ class Interruption:
         return 128 + self.number
 
 
+def stop_interrupted(
+    context: typer.Context,
+    interruption: Interruption,
+    scores: Scores,
+    out: Path | None,
+    then: Callable[[Path], str],
+    **scoring: Any,
+) -> NoReturn:
+    """Ends a command whose scoring was interrupted: what was scored is kept for `ranp score`.
+
+    Args:
+        context: Of the command.
+        interruption: What ended the scoring.
+        scores: As far as it got.
+        out: The command's directory; without one, a new file in the current directory.
+        then: From the file of scores to the command that goes on from there.
+        scoring: Options of `ranp score` that differ from those of the command.
+    """
+    kept = _new_file() if out is None else out / "scores.safetensors"
+    scores.save(kept)
+    resume = next_command(
+        context, "score", context.params["network"], out=kept, resume=True, **scoring
+    )
+    typer.echo(
+        f"Interrupted; {scores.batches} scored batches are in {kept}.\n"
+        f"Score the rest: {resume}\n"
+        f"Go on with what there is: {then(kept)}",
+        err=True,
+    )
+    raise typer.Exit(interruption.exit_code)
+
+
+def _new_file() -> Path:
+    """A file of scores that does not exist yet."""
+    names = (f"interrupted-{number}.safetensors" for number in count(1))
+    return next(path for path in map(Path, names) if not path.exists())
+
+
 def run_scoring(
     network: Network,
     graph: ChannelGraph,
@@ -149,7 +217,8 @@ def run_scoring(
     """Scores a network with a progress bar; a signal stops it after the batch under way."""
     from ranp.pruning import find_method, make_forward, score
 
-    with Interruption() as interruption, progress(quiet, "scoring", source.batches) as step:
+    done = resume.batches if resume else 0
+    with Interruption() as interruption, progress(quiet, "scoring", source.batches, done) as step:
 
         def stop(scores: Scores) -> bool:
             step()
@@ -167,6 +236,7 @@ def run_scoring(
             enough=stop,
             seed=seed,
             resume=resume,
+            source=source.settings,
         )
     return scores, interruption
 
@@ -176,8 +246,7 @@ def _cases(network: Network, data: str | None, samples: int, size: int | None, s
     from ranp.data.registry import open_cases
 
     assert network.spec is not None
-    _, _, frames, *space = network.input_shape
-    edge = size or space[-1]
+    frames, *_, edge = _volume(network, size)
     if data is not None:
         return open_cases(network.spec.dataset, Path(data), "train", size=edge, seed=seed)
     if network.spec.dataset == "shapenet":
@@ -185,3 +254,11 @@ def _cases(network: Network, data: str | None, samples: int, size: int | None, s
     if network.spec.dataset == "brats":
         return synthetic.synthetic_tumours(edge, samples, seed)
     return synthetic.synthetic_motion(frames, edge, samples, network.spec.classes, seed)
+
+
+def _volume(network: Network, size: int | None) -> tuple[int, int, int]:
+    """What a network of the paper is scored with: frames or depth, height, width."""
+    assert network.spec is not None
+    _, _, frames, *space = network.input_shape
+    edge = size or space[-1]
+    return (frames if network.spec.dataset == "ucf101" else edge), edge, edge

@@ -17,6 +17,7 @@ from ranp.cli._choosing import (
     MethodOption,
     MultipleOption,
     ResourceOption,
+    make_chooser,
     plan_to_dict,
 )
 from ranp.cli._common import (
@@ -26,6 +27,7 @@ from ranp.cli._common import (
     ProtectOption,
     QuietOption,
     load_network,
+    next_command,
     parse_shape,
     say,
     say_where,
@@ -33,7 +35,9 @@ from ranp.cli._common import (
     show_json,
 )
 from ranp.cli._scoring import (
+    SCORING,
     DataOption,
+    Interruption,
     LossOption,
     PerOption,
     SamplesOption,
@@ -44,6 +48,7 @@ from ranp.cli._scoring import (
     cross_entropy,
     open_source,
     run_scoring,
+    stop_interrupted,
 )
 from ranp.errors import UsageError
 from ranp.models import registry
@@ -65,6 +70,7 @@ _SCORING_GFLOPS = 200.0
 
 
 def command(
+    context: typer.Context,
     network: NetworkArgument,
     memory: Annotated[
         str | None, typer.Option(help="What a training step may take: 8GiB, 500MB, 50%.")
@@ -131,7 +137,7 @@ def command(
     from ranp.fitting.machine import default_device
     from ranp.fitting.target import loss_like
     from ranp.graph import build_graph
-    from ranp.pruning import DEFAULT_LAMBDA, Chooser, Scores, find_method
+    from ranp.pruning import Scores, find_method
 
     budgets = make_budgets({"memory": memory, "flops": flops, "params": params, "latency": latency})
     row = find_method(method)
@@ -147,20 +153,11 @@ def command(
         device=device or default_device(),
     )
     graph = build_graph(net.model, net.input_shape, protect=protect or ())
-    source = None
-    if row.needs_scores and scores is None:
-        size, together = _scoring_size(net, graph, samples, size)
-        source = open_source(net, row, data, loss, samples, together, size, seed)
-        say(quiet, f"Scoring {network} with {source.about}{_edge(net, size)}.")
-    scoring = _score(net, graph, row, source, weights, per, seed, quiet) if source else None
-    found = Scores.load(scores) if scores else scoring.scores if scoring else None
-    if lam is None:
-        lam = DEFAULT_LAMBDA if net.spec is None else net.spec.reweighting
-    chooser = Chooser(
-        net.model,
+    chooser = make_chooser(
+        net,
         graph,
         row,
-        found,
+        scores=Scores.load(scores) if scores else None,
         lam=lam,
         resource=resource,
         coupling=coupling,
@@ -168,6 +165,27 @@ def command(
         multiple=multiple,
         seed=seed,
     )
+    source, scoring = None, None
+    if row.needs_scores and scores is None:
+        size, together = _scoring_size(net, graph, samples, size)
+        source = open_source(net, row, data, loss, samples, together, size, seed)
+        say(quiet, f"Scoring {network} with {source.about}{_edge(net, size)}.")
+        scoring = _score(net, graph, row, source, weights, per, seed, quiet)
+        if scoring.interruption.number:
+            stop_interrupted(
+                context,
+                scoring.interruption,
+                scoring.scores,
+                out,
+                lambda kept: next_command(
+                    context, "fit", network, scores=kept, out=out, without=set(SCORING) - {"batch"}
+                ),
+                input_shape=",".join(map(str, net.input_shape)),
+                batch=together,
+                size=size,
+                per=scoring.per,
+            )
+        chooser = replace(chooser, scores=scoring.scores)
     notes = [scoring.note] if scoring and scoring.note else []
     loss_at: LossAt = _by_output
     if source is not None and scoring is not None and scoring.x is not None:
@@ -192,7 +210,6 @@ def command(
     if as_json:
         show_json(
             {
-                "network": network,
                 **plan_to_dict(result.plan),
                 **fitted.to_dict(),
                 "scored_with": about,
@@ -221,9 +238,11 @@ def _network(name: str, input_text: str | None) -> Network:
 
 @dataclass(frozen=True)
 class _Scoring:
-    """Scores, what they were made with, and what there is to say about it."""
+    """Scores, how and with what they were made, and what there is to say about it."""
 
     scores: Scores
+    per: Literal["batch", "sample"]
+    interruption: Interruption
     x: Tensor | None
     y: Any
     note: str | None
@@ -286,22 +305,26 @@ def _score(
 ) -> _Scoring:
     """Scores within the memory that there is."""
     from contextlib import nullcontext
+    from itertools import chain
 
     from ranp.fitting.scoring import Economy
     from ranp.pruning.batches import split_pair
 
     x, y, economy = None, None, None
     if source.loader is not None:
-        x, y = split_pair(next(iter(source.loader), ()))
-        economy = Economy(net.model, x, per)
-        per = economy.per
+        batches = iter(source.loader)
+        first = next(batches, None)
+        if first is not None:
+            x, y = split_pair(first)
+            economy = Economy(net.model, x, per)
+            per = economy.per
+        if batches is source.loader:  # it can be run through only once
+            source = replace(source, loader=chain([] if first is None else [first], batches))
     with economy.running(net.model) if economy else nullcontext():
         scores, interruption = run_scoring(
             net, graph, source, [method.name], weights=weights, per=per, seed=seed, quiet=quiet
         )
-    if interruption.number:
-        raise typer.Exit(interruption.exit_code)
-    return _Scoring(scores, x, y, economy.about if economy else None)
+    return _Scoring(scores, per, interruption, x, y, economy.about if economy else None)
 
 
 def _by_output(step: TrainingStep) -> Loss:

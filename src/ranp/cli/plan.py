@@ -15,6 +15,8 @@ from ranp.cli._choosing import (
     MultipleOption,
     ResourceOption,
     SparsityOption,
+    infeasible_as_json,
+    make_chooser,
     plan_to_dict,
 )
 from ranp.cli._common import (
@@ -28,6 +30,7 @@ from ranp.cli._common import (
     show,
     show_json,
 )
+from ranp.cli._scoring import SeedOption
 
 
 def command(
@@ -40,6 +43,7 @@ def command(
     coupling: CouplingOption = "paper",
     floor: FloorOption = 0,
     multiple: MultipleOption = 1,
+    seed: SeedOption = 0,
     input_shape: InputOption = None,
     protect: ProtectOption = None,
     out: Annotated[Path, typer.Option("--out", help="Where the plan goes.")] = Path("plan.json"),
@@ -47,29 +51,31 @@ def command(
     quiet: QuietOption = False,
 ) -> None:
     """Decide from scores which neurons are kept."""
-    from dataclasses import replace
-
-    import ranp
+    from ranp.api import make_plan
     from ranp.files import ensure_directory
+    from ranp.graph import build_graph
+    from ranp.pruning import Scores, find_method
     from ranp.report.terminal import plan_summary
 
     ensure_directory(out.parent)
-    loaded = ranp.Scores.load(scores)
+    row = find_method(method)
+    loaded = Scores.load(scores)
     net = load_network(network, input_shape)
-    made = ranp.plan(
-        net.model,
-        loaded,
-        sparsity=sparsity,
-        method=method,
-        lam=lam if lam is not None or net.spec is None else net.spec.reweighting,
+    chooser = make_chooser(
+        net,
+        build_graph(net.model, net.input_shape, protect=protect or ()),
+        row,
+        scores=loaded,
+        lam=lam,
         resource=resource,
         coupling=coupling,
         floor=floor,
         multiple=multiple,
-        example_input=net.input_shape,
-        protect=protect or (),
+        seed=seed,
     )
-    replace(made, network=network).save(out)
+    with infeasible_as_json(as_json, network, chooser, sparsity):
+        made = make_plan(chooser, sparsity, protect or (), network)
+    made.save(out)
     if as_json:
         show_json({**plan_to_dict(made), "plan": str(out)})
     else:

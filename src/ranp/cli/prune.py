@@ -17,7 +17,8 @@ from ranp.cli._choosing import (
     MultipleOption,
     ResourceOption,
     SparsityOption,
-    infeasible_to_dict,
+    infeasible_as_json,
+    make_chooser,
     plan_to_dict,
 )
 from ranp.cli._common import (
@@ -27,6 +28,7 @@ from ranp.cli._common import (
     ProtectOption,
     QuietOption,
     load_network,
+    next_command,
     say,
     say_where,
     show,
@@ -42,10 +44,12 @@ from ranp.cli._scoring import (
     WeightsOption,
     open_source,
     run_scoring,
+    stop_interrupted,
 )
 
 
 def command(
+    context: typer.Context,
     network: NetworkArgument,
     sparsity: SparsityOption,
     method: MethodOption = "ranp-f",
@@ -81,13 +85,12 @@ def command(
     quiet: QuietOption = False,
 ) -> None:
     """Prune a network before training and say what it costs then."""
-    from functools import partial
+    from dataclasses import replace
 
     from ranp.api import make_result
-    from ranp.errors import InfeasibleError
     from ranp.files import ensure_directory
     from ranp.graph import build_graph
-    from ranp.pruning import DEFAULT_LAMBDA, Chooser, Settled, find_method
+    from ranp.pruning import Settled, find_method
     from ranp.pruning.early_stop import AT_MOST
     from ranp.pruning.select import check_sparsity
 
@@ -102,24 +105,21 @@ def command(
         open_source(net, row, data, loss, samples, batch, size, seed) if row.needs_scores else None
     )
     graph = build_graph(net.model, net.input_shape, protect=protect or ())
-    if lam is None:
-        lam = DEFAULT_LAMBDA if net.spec is None else net.spec.reweighting
-    chooser = partial(
-        Chooser,
-        net.model,
+    chooser = make_chooser(
+        net,
         graph,
         row,
+        lam=lam,
         resource=resource,
         coupling=coupling,
         floor=floor,
         multiple=multiple,
         seed=seed,
-        lam=lam,
     )
-    scores = None
     if source is not None:
         say(quiet, f"Scoring {network} with {source.about}.")
-        settled = Settled(lambda so_far: chooser(scores=so_far).choose(sparsity))
+        unscored = chooser
+        settled = Settled(lambda so_far: replace(unscored, scores=so_far).choose(sparsity))
         scores, interruption = run_scoring(
             net,
             graph,
@@ -133,25 +133,24 @@ def command(
         )
         if auto:
             scores = settled.noted(scores)
-        if out is not None:
-            scores.save(out / "scores.safetensors")
         if interruption.number:
-            if out is not None:
-                say(
-                    quiet,
-                    f"Interrupted. What was scored is in {out / 'scores.safetensors'}: "
-                    f"ranp plan {network} {out / 'scores.safetensors'} --sparsity {sparsity}",
-                )
-            raise typer.Exit(interruption.exit_code)
+            stop_interrupted(
+                context,
+                interruption,
+                scores,
+                out,
+                lambda kept: next_command(
+                    context, "plan", network, kept, out=kept.with_name("plan.json")
+                ),
+                samples=samples,
+            )
         if auto:
             say(quiet, settled.verdict)
-    choice = chooser(scores=scores)
-    try:
-        result = make_result(choice, sparsity, protect or (), network=network)
-    except InfeasibleError:
-        if as_json:
-            show_json(infeasible_to_dict(choice, sparsity))
-        raise
+        chooser = replace(chooser, scores=scores)
+        if out is not None:  # also where the sparsity turns out not to be feasible
+            scores.save(out / "scores.safetensors")
+    with infeasible_as_json(as_json, network, chooser, sparsity):
+        result = make_result(chooser, sparsity, protect or (), network=network)
     report = None
     if out is not None:
         report = result.save(

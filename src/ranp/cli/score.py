@@ -14,10 +14,12 @@ from ranp.cli._common import (
     ProtectOption,
     QuietOption,
     load_network,
+    next_command,
     say,
     show_json,
 )
 from ranp.cli._scoring import (
+    SCORING,
     BatchOption,
     DataOption,
     LossOption,
@@ -32,6 +34,7 @@ from ranp.cli._scoring import (
 
 
 def command(
+    context: typer.Context,
     network: NetworkArgument,
     out: Annotated[Path, typer.Option("--out", help="Where the scores go.")] = Path(
         "scores.safetensors"
@@ -58,6 +61,7 @@ def command(
     from ranp.files import ensure_directory
     from ranp.graph import build_graph
     from ranp.pruning import Scores, find_method
+    from ranp.resources import count
 
     methods = method or ["ranp-f"]
     rows = [find_method(name) for name in methods]
@@ -73,10 +77,24 @@ def command(
     )
     scores.save(out)
     if as_json:
-        show_json({"scores": str(out), "batches": scores.batches, "neurons": graph.neurons})
+        show_json(
+            {
+                "network": network,
+                "full": count(net.model, graph).totals(),
+                "layers": [{"name": n, "neurons": len(own)} for n, own in graph.layers.items()],
+                "settings": dict(scores.settings),
+                "scores": str(out),
+                "batches": scores.batches,
+                "neurons": graph.neurons,
+            }
+        )
     else:
         typer.echo(f"{scores.batches} batches scored, {graph.neurons:,} neurons, in {out}")
     if interruption.number:
-        say(quiet, "Interrupted. Go on with the same command and --resume.")
+        go_on = next_command(context, "score", network, out=out, resume=True)
+        typer.echo(f"Interrupted. Score the rest: {go_on}", err=True)
         raise typer.Exit(interruption.exit_code)
-    say(quiet, f"Next: ranp plan {network} {out} --sparsity 0.8")
+    following = next_command(
+        context, "search", network, method=methods[0], scores=out, without=SCORING
+    )
+    say(quiet, f"Next: {following}")

@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from ranp.cli._choosing import CouplingOption, LambdaOption, MethodOption, ResourceOption
+from ranp.cli._choosing import (
+    CouplingOption,
+    LambdaOption,
+    MethodOption,
+    ResourceOption,
+    infeasible_as_json,
+    make_chooser,
+    plan_to_dict,
+)
 from ranp.cli._common import (
     InputOption,
     JsonOption,
@@ -15,10 +23,12 @@ from ranp.cli._common import (
     ProtectOption,
     QuietOption,
     load_network,
+    next_command,
     say,
     show_json,
 )
 from ranp.cli._scoring import (
+    SCORING,
     BatchOption,
     DataOption,
     LossOption,
@@ -29,10 +39,12 @@ from ranp.cli._scoring import (
     WeightsOption,
     open_source,
     run_scoring,
+    stop_interrupted,
 )
 
 
 def command(
+    context: typer.Context,
     network: NetworkArgument,
     method: MethodOption = "ranp-f",
     scores: Annotated[
@@ -55,36 +67,54 @@ def command(
     quiet: QuietOption = False,
 ) -> None:
     """Find the largest sparsity at which every layer keeps at least one neuron."""
-    import ranp
+    from dataclasses import replace
+
+    from ranp.api import make_plan
     from ranp.graph import build_graph
-    from ranp.pruning import find_method
+    from ranp.pruning import Scores, find_method
+    from ranp.pruning.select import floor_sparsity
 
     row = find_method(method)
     net = load_network(network, input_shape)
     graph = build_graph(net.model, net.input_shape, protect=protect or ())
-    found = ranp.Scores.load(scores) if scores else None
-    if found is None and row.needs_scores:
+    chooser = make_chooser(
+        net,
+        graph,
+        row,
+        scores=Scores.load(scores) if scores else None,
+        lam=lam,
+        resource=resource,
+        coupling=coupling,
+        seed=seed,
+    )
+    if scores is None and row.needs_scores:
         source = open_source(net, row, data, loss, samples, batch, size, seed)
         say(quiet, f"Scoring {network} with {source.about}.")
         found, interruption = run_scoring(
             net, graph, source, [method], weights=weights, per=per, seed=seed, quiet=quiet
         )
         if interruption.number:
-            raise typer.Exit(interruption.exit_code)
-    largest = ranp.search(
-        net.model,
-        found,
-        method=method,
-        lam=lam if lam is not None or net.spec is None else net.spec.reweighting,
-        resource=resource,
-        coupling=coupling,
-        seed=seed,
-        graph=graph,
-    )
+            stop_interrupted(
+                context,
+                interruption,
+                found,
+                None,
+                lambda kept: next_command(context, "search", network, scores=kept, without=SCORING),
+            )
+        chooser = replace(chooser, scores=found)
+    with infeasible_as_json(as_json, network, chooser, 0.0):
+        largest = chooser.max_sparsity()
     if as_json:
-        show_json({"network": network, "method": method, "max_sparsity": largest})
+        plan = make_plan(chooser, largest, protect or (), network)
+        show_json({**plan_to_dict(plan), "max_sparsity": largest})
     else:
         typer.echo(
-            f"{method} on {network}: every layer keeps a neuron up to sparsity {largest:.4f}"
+            f"{method} on {network}: every layer keeps a neuron up to sparsity "
+            f"{floor_sparsity(largest)}"
         )
-    say(quiet, f"Next: ranp prune {network} --method {method} --sparsity {0.8 * largest:.2f}")
+    sparsity = float(floor_sparsity(0.8 * largest))
+    if scores is None:
+        following = next_command(context, "prune", network, sparsity=sparsity)
+    else:
+        following = next_command(context, "plan", network, scores, sparsity=sparsity)
+    say(quiet, f"Next: {following}")
