@@ -13,7 +13,7 @@ from torch import nn
 import ranp
 from ranp.errors import IntegrityError, TraceError, UsageError
 from ranp.exporting import FORMATS, load_exported, time_exported
-from ranp.exporting.arguments import Arguments
+from ranp.exporting.arguments import Arguments, scaled, with_batch
 from tests.exporting.conftest import Example
 from tests.oracle import unchanged
 
@@ -45,17 +45,26 @@ def test_a_wrapped_network_is_exported_without_its_wrapper(tmp_path):
     assert torch.equal(torch.export.load(done.path).module()(x), model(x))
 
 
-def test_a_file_that_differs_is_not_kept(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("change", "by"),
+    [
+        (lambda y: 1.01 * y, "1e-02"),
+        (lambda y: y + float("nan"), "inf"),
+        (lambda y: y[:, :1], "inf"),
+        (lambda y: y.flip(2), r"\de[-+]0\d"),
+    ],
+)
+def test_a_file_that_differs_is_not_kept(change, by, tmp_path, monkeypatch):
     path = tmp_path / "net.pt2"
     path.write_text("the one before")
     right = FORMATS["pt2"]
 
     def wrong(content):
         run = right.open(content)
-        return lambda arguments: [1.01 * y for y in run(arguments)]
+        return lambda arguments: [change(y) for y in run(arguments)]
 
     monkeypatch.setitem(FORMATS, "pt2", replace(right, open=wrong))
-    with pytest.raises(IntegrityError, match=r"not written: torch.export .* \(by 1e-02 of the"):
+    with pytest.raises(IntegrityError, match=rf"not written: torch.export .* \(by {by} of the"):
         ranp.export(small(), SHAPE, path)
     assert path.read_text() == "the one before"
     assert list(tmp_path.iterdir()) == [path]
@@ -120,10 +129,36 @@ class Flattening(nn.Module):
         return self.linear(x.flatten(1))
 
 
-def test_a_forward_that_depends_on_values_is_refused(tmp_path):
+def test_a_forward_that_depends_on_values_is_refused(tmp_path, capfd):
     with pytest.raises(TraceError, match="Choosing cannot be exported: ") as caught:
         ranp.export(Choosing(1, 2, 3), SHAPE, tmp_path / "net.pt2")
     assert "\n" not in str(caught.value)
+    assert capfd.readouterr() == ("", "")
+
+
+class Remembering(nn.Conv3d):
+    """Leaves a result in the module, as networks with deep supervision do."""
+
+    heads = ()
+
+    def forward(self, x):
+        x += 1  # and works in place on what it is given
+        self.heads = [super().forward(x)]
+        return self.heads[0].relu()
+
+
+def test_a_forward_that_leaves_things_behind(tmp_path):
+    model = Remembering(1, 2, 3).eval()
+    done = ranp.export(model, SHAPE, tmp_path / "net.pt2")
+    x = torch.randn(SHAPE)
+    assert type(model.heads[0]) is torch.Tensor  # a real one, of the network's own run
+    assert torch.equal(torch.export.load(done.path).module()(x.clone()), model(x.clone()))
+
+
+def test_an_input_that_the_network_does_not_take(tmp_path):
+    message = r"forward of Sequential fails with an input \(1, 2, 4, 4, 4\): .*check the example"
+    with pytest.raises(TraceError, match=message):
+        ranp.export(small(), (1, 2, 4, 4, 4), tmp_path / "net.pt2")
 
 
 def test_a_network_of_one_size_cannot_be_dynamic(tmp_path):
@@ -178,6 +213,14 @@ def test_times_are_taken_in_turns(tmp_path):
     assert list(times) == ["PyTorch", "torch.export"]
     assert all(timing.seconds == (1.0, 1.0, 1.0) for timing in times.values())
     assert next(ticks) == 12
+
+
+def test_sizes_that_are_tried():
+    assert with_batch(3)((1, 4, 8, 8, 6)) == (3, 4, 8, 8, 6)
+    assert scaled(3, 0.5)((1, 4, 8, 9, 1)) == (3, 4, 4, 4, 1)
+    assert scaled(3, 0.5)((1, 7)) == (3, 7)
+    assert scaled(3, 0.5)((1,)) == (3,)
+    assert scaled(3, 0.5)(()) == ()
 
 
 def test_random_inputs_leave_whole_numbers_alone():

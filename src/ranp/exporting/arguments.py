@@ -51,6 +51,11 @@ class Arguments:
         """Calls a model with them."""
         return model(*self.args, **self.kwargs)
 
+    def copy(self) -> Arguments:
+        """The same, for a model that may work in place on what it is given."""
+        tree = (self.args, self.kwargs)
+        return Arguments(*pytree.tree_map_only(Tensor, Tensor.clone, tree))
+
     def drawn(self, seed: int, resize: Resize = tuple) -> Arguments:
         """The same with random numbers; whole numbers, which may be indices, stay as they are.
 
@@ -81,13 +86,15 @@ def is_free(dim: int) -> bool:
 
 def with_batch(samples: int) -> Resize:
     """Another number of samples."""
-    return lambda sizes: (samples, *sizes[1:])
+    return scaled(samples, 1.0)
 
 
 def scaled(samples: int, factor: float) -> Resize:
     """Another number of samples, and space larger or smaller by a factor."""
 
     def resize(sizes: Sizes) -> Sizes:
+        if not sizes:  # a single number, the same for all samples
+            return sizes
         return (samples, *sizes[1:2], *(max(1, int(size * factor)) for size in sizes[2:]))
 
     return resize

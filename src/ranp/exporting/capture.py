@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 from ranp.errors import TraceError, UsageError
 from ranp.exporting.arguments import Arguments, dim_names, is_free
+from ranp.exporting.quiet import quiet
 
 
 def capture(model: nn.Module, arguments: Arguments, *, dynamic: bool) -> ExportedProgram:
@@ -26,12 +27,13 @@ def capture(model: nn.Module, arguments: Arguments, *, dynamic: bool) -> Exporte
         UsageError: Sizes were to vary, and the network fixes one.
     """
     try:
-        program = torch.export.export(
-            model,
-            arguments.args,
-            arguments.kwargs,
-            dynamic_shapes=_free_dims(arguments) if dynamic else None,
-        )
+        with quiet():
+            program = torch.export.export(
+                model,
+                arguments.args,
+                arguments.kwargs,
+                dynamic_shapes=_free_dims(arguments) if dynamic else None,
+            )
     except Exception as error:
         raise TraceError(
             f"{type(model).__name__} cannot be exported: {first_line(error)}; "

@@ -92,10 +92,13 @@ def export(
     example = Arguments.of(model, example_input)
     with torch.random.fork_rng(), run_mode(model, False), torch.no_grad():
         trials = list(_trials(model, example, dynamic))
+        expected = [_expected(model, arguments) for arguments in trials]
         program = capture(model, trials[0], dynamic=dynamic)
         versions = {"ranp": __version__, "torch": str(torch.__version__)}
         content = kind.write(program, describe_origin(versions, plan))
-        difference = _largest_difference(model, _opened(kind, content, model), trials)
+        run = _opened(kind, content, model)
+        outputs = [_run(run, arguments) for arguments in trials]
+    difference = max(map(_difference, outputs, expected))
     if not difference <= TOLERANCE:
         raise IntegrityError(
             f"'{path}' was not written: {kind.runtime} gives out something else than the "
@@ -169,7 +172,7 @@ def _other_size(model: nn.Module, example: Arguments, samples: int) -> Arguments
     for factor in (0.5, 1.5, 2.0):
         arguments = example.drawn(2, scaled(samples, factor))
         try:
-            arguments.call(model)
+            arguments.copy().call(model)
         except Exception as error:
             said = said or first_line(error)
         else:
@@ -179,29 +182,40 @@ def _other_size(model: nn.Module, example: Arguments, samples: int) -> Arguments
     )
 
 
-def _largest_difference(model: nn.Module, run: Runner, trials: list[Arguments]) -> float:
-    differences = []
-    for arguments in trials:
-        expected = list(tensors_in(arguments.call(model)))
-        if not all(bool(t.isfinite().all()) for t in expected):
-            raise UsageError(
-                f"the {type(model).__name__} gives out numbers that are not finite for random "
-                "inputs: a file cannot be compared with it"
-            )
-        try:
-            outputs = run(arguments)
-        except Exception as error:
-            shapes = ", ".join(str(tuple(t.shape)) for t in arguments.tensors)
-            raise IntegrityError(
-                f"the file does not run with an input {shapes}, as the network does: "
-                f"{first_line(error)}; it was not written"
-            ) from error
-        differences.append(_difference(outputs, expected))
-    return max(differences)
+def _expected(model: nn.Module, arguments: Arguments) -> list[Tensor]:
+    try:
+        outputs = list(tensors_in(arguments.copy().call(model)))
+    except Exception as error:
+        raise TraceError(
+            f"the forward of {type(model).__name__} fails with an input {_shapes(arguments)}: "
+            f"{first_line(error)}; check the example input"
+        ) from error
+    if not all(bool(t.isfinite().all()) for t in outputs):
+        raise UsageError(
+            f"the {type(model).__name__} gives out numbers that are not finite for random "
+            "inputs: a file cannot be compared with it"
+        )
+    return outputs
+
+
+def _run(run: Runner, arguments: Arguments) -> list[Tensor]:
+    try:
+        return run(arguments.copy())
+    except Exception as error:
+        raise IntegrityError(
+            f"the file does not run with an input {_shapes(arguments)}, as the network does: "
+            f"{first_line(error)}; it was not written"
+        ) from error
+
+
+def _shapes(arguments: Arguments) -> str:
+    return ", ".join(str(tuple(tensor.shape)) for tensor in arguments.tensors)
 
 
 def _difference(outputs: list[Tensor], expected: list[Tensor]) -> float:
     if [t.shape for t in outputs] != [t.shape for t in expected]:
+        return math.inf
+    if not all(bool(t.isfinite().all()) for t in outputs):
         return math.inf
     largest = 0.0
     for output, wanted in zip(outputs, expected, strict=True):

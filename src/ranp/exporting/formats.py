@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import io
-import logging
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +15,7 @@ from torch.export import ExportedProgram
 from ranp.errors import IntegrityError, TraceError, UsageError
 from ranp.exporting.arguments import Arguments
 from ranp.exporting.capture import first_line, input_sizes
+from ranp.exporting.quiet import quiet
 from ranp.graph.operation import tensors_in
 
 Format = Literal["onnx", "pt2"]
@@ -89,14 +87,14 @@ def load_exported(path: str | Path, format: Format | None = None) -> Runner:
 
 
 def _write_onnx(program: ExportedProgram, about: str) -> bytes:
-    with _quiet_exporter():
-        try:
+    try:
+        with quiet():
             converted = torch.onnx.export(program, dynamo=True, verbose=False)
-        except Exception as error:
-            raise TraceError(
-                f"the network cannot be written as ONNX: {first_line(error)}; "
-                "a name that ends in .pt2 keeps every operation of PyTorch"
-            ) from error
+    except Exception as error:
+        raise TraceError(
+            f"the network cannot be written as ONNX: {first_line(error)}; "
+            "a name that ends in .pt2 keeps every operation of PyTorch"
+        ) from error
     assert converted is not None
     proto = converted.model_proto
     for node in proto.graph.node:
@@ -125,20 +123,6 @@ def _name_sizes(graph: Any, inputs: Mapping[str, tuple[int | str, ...]]) -> None
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param in named:
                 dim.dim_param = named[dim.dim_param]
-
-
-@contextmanager
-def _quiet_exporter() -> Iterator[None]:
-    """Without lines about torchvision, which no network needs, and torch's about its own code."""
-    log = logging.getLogger("torch.onnx._internal.exporter._registration")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", r".*LeafSpec.* is deprecated", FutureWarning)
-            yield
-    finally:
-        log.setLevel(level)
 
 
 def _open_onnx(content: bytes) -> Runner:

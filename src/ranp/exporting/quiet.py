@@ -1,0 +1,36 @@
+"""What torch says while it exports, and nobody who exports a network can do anything about."""
+
+from __future__ import annotations
+
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, redirect_stderr
+
+_LOGS = (
+    "torch.fx.experimental.symbolic_shapes",  # repeats in many lines what is raised as well
+    "torch.onnx._internal.exporter._core",  # outputs that are None
+    "torch.onnx._internal.exporter._registration",  # torchvision is not installed
+)
+_WARNINGS = (
+    (FutureWarning, r".*LeafSpec.* is deprecated"),  # torch's use of itself
+    # Tensors that a forward leaves in its module; torch sets them back, and outputs are compared.
+    (UserWarning, r"The tensor attributes? .* assigned during export"),
+)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Hides those messages, and no others; what goes wrong is raised as ever."""
+    with ExitStack() as stack:
+        for name in _LOGS:
+            log = logging.getLogger(name)
+            stack.callback(log.setLevel, log.level)
+            log.setLevel(logging.ERROR)
+        stack.enter_context(warnings.catch_warnings())
+        for category, message in _WARNINGS:
+            warnings.filterwarnings("ignore", message, category)
+        # Where a forward cannot be captured, torch prints the graph up to there.
+        stack.enter_context(redirect_stderr(io.StringIO()))
+        yield
