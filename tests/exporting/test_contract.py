@@ -120,6 +120,11 @@ class Choosing(nn.Conv3d):
         return y if y.mean() > 0 else -y
 
 
+class Drawing(nn.Conv3d):
+    def forward(self, x):
+        return super().forward(x + torch.randn_like(x))
+
+
 class Flattening(nn.Module):
     def __init__(self):
         super().__init__()
@@ -184,6 +189,14 @@ def test_networks_that_are_refused(change, message, tmp_path):
 def _poison(module: nn.Module) -> None:
     if isinstance(module, nn.Conv3d):
         nn.init.constant_(module.bias, float("inf"))
+
+
+def test_a_network_that_draws_random_numbers_cannot_be_compared(tmp_path):
+    model = Drawing(1, 2, 3)
+    state = torch.get_rng_state()
+    with pytest.raises(UsageError, match="draws random numbers in eval mode"):
+        ranp.export(model, SHAPE, tmp_path / "net.pt2")
+    assert not list(tmp_path.iterdir()) and torch.equal(torch.get_rng_state(), state)
 
 
 def test_a_size_of_one_tells_too_little(tmp_path):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ranp._version import __version__
-from ranp.errors import IntegrityError, TraceError, UsageError
+from ranp.errors import IntegrityError, RanpError, TraceError, UsageError
 from ranp.exporting.arguments import Arguments, check_sizes, scaled, with_batch
 from ranp.exporting.capture import capture, first_line, input_sizes
 from ranp.exporting.formats import FORMATS, FileFormat, Format, Runner, find_format
@@ -98,13 +98,10 @@ def export(
         content = kind.write(program, describe_origin(versions, plan))
         run = _opened(kind, content, model)
         outputs = [_run(run, arguments) for arguments in trials]
-    difference = max(map(_difference, outputs, expected))
-    if not difference <= TOLERANCE:
-        raise IntegrityError(
-            f"'{path}' was not written: {kind.runtime} gives out something else than the "
-            f"{type(model).__name__} (by {difference:.0e} of the largest output; {TOLERANCE:.0e} "
-            f"is allowed); try the other format, {_other(name)}"
-        )
+        difference = max(map(_difference, outputs, expected))
+        if difference > TOLERANCE:
+            again = _difference(_expected(model, trials[0]), expected[0])
+            raise _refusal(path, name, model, difference, is_random=again > TOLERANCE)
     with atomic_write(path) as file:
         file.write(content)
     return Exported(
@@ -128,8 +125,21 @@ def _opened(kind: FileFormat, content: bytes, model: nn.Module) -> Runner:
         ) from error
 
 
-def _other(format: Format) -> str:
-    return next(f".{name}" for name in FORMATS if name != format)
+def _refusal(
+    path: Path, format: Format, model: nn.Module, difference: float, *, is_random: bool
+) -> RanpError:
+    kind = type(model).__name__
+    if is_random:
+        return UsageError(
+            f"the {kind} gives out something else each time: it draws random numbers in eval mode, "
+            "and a file cannot be compared with it"
+        )
+    other = next(f".{name}" for name in FORMATS if name != format)
+    return IntegrityError(
+        f"'{path}' was not written: {FORMATS[format].runtime} gives out something else than the "
+        f"{kind} (by {difference:.0e} of the largest output; {TOLERANCE:.0e} is allowed); "
+        f"try the other format, {other}"
+    )
 
 
 def _check_model(model: nn.Module) -> None:
