@@ -69,6 +69,21 @@ def poisoned_batches() -> list[tuple[Tensor, Tensor]]:
     return good
 
 
+def broken_loader() -> Iterator[tuple[Tensor, Tensor]]:
+    yield batches()[0]
+    raise OSError("disk on fire")
+
+
+def float_targets() -> list[tuple[Tensor, Tensor]]:
+    return [(x, y.half()) for x, y in batches()]
+
+
+def pooled() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv3d(1, 6, 3), nn.AdaptiveAvgPool3d(1), nn.BatchNorm3d(6), nn.Conv3d(6, 2, 1)
+    )
+
+
 def unreduced(output: Tensor, target: Tensor) -> Tensor:
     return F.cross_entropy(output, target, reduction="none")
 

@@ -92,6 +92,9 @@ def test_errors_are_one_line(ranp, arguments, code, words):
         ("no_batches", None, 2, "no batches"),
         ("poisoned_batches", None, 4, "batch 3"),
         ("batches", "unreduced", 2, "(1, 8, 8, 8)"),
+        ("batches", "number", 2, "the forward pass or the loss fails: TypeError"),
+        ("float_targets", None, 2, "the forward pass or the loss fails: RuntimeError"),
+        ("broken_loader", None, 2, "the loader, asked for batch 2, fails: OSError: disk on fire"),
     ],
 )
 def test_bad_batches(ranp, tmp_path, data, loss, code, words):
@@ -103,6 +106,13 @@ def test_bad_batches(ranp, tmp_path, data, loss, code, words):
     assert outcome.code == code
     assert words in outcome.err.splitlines()[-1]
     assert not out.exists()
+
+
+def test_a_sample_that_leaves_batch_norm_one_value_is_no_internal_error(ranp, tmp_path):
+    network = "tests.cli.factories:pooled"
+    outcome = ranp("score", network, *INPUT, *DATA, "--out", tmp_path / "scores.safetensors")
+    assert outcome.code == 2
+    assert "Expected more than 1 value per channel" in outcome.err
 
 
 def test_score_plan_and_apply(ranp, tmp_path):
