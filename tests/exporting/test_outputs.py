@@ -21,7 +21,7 @@ pytest.importorskip("onnxruntime")
     [
         ("unet", False),
         ("monai", True),
-        ("mobilenetv2", True),
+        pytest.param("mobilenetv2", True, marks=pytest.mark.slow),
         pytest.param("mobilenetv2", False, marks=pytest.mark.slow),
         pytest.param("i3d", True, marks=pytest.mark.slow),
         pytest.param("i3d", False, marks=pytest.mark.slow),
