@@ -10,6 +10,7 @@ import ranp as library
 from ranp.cli.bench import _spaces
 from ranp.files import read_sealed_json
 from ranp.models import registry
+from tests.cli.factories import small
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +54,17 @@ def test_the_table_names_the_machine(ranp, plan):
     assert done.code == 0, done.err
     assert "mobilenetv2-ucf101, layerwise, as they are" in done.out and "load" in done.out
     assert "realised" in done.out and "ranp doctor" in done.err
+
+
+def test_a_stored_plan_imports_no_code(ranp, plan):
+    own = "tests.cli.factories:small"
+    made = library.plan(small(), sparsity=0.3, method="layerwise", example_input=(1, 1, 8, 8, 8))
+    replace(made, network=own).save(plan)
+    options = ("--batches", "1", "--mode", "inference", "--repetitions", "1", "--json")
+    refused = ranp("bench", plan, *options)
+    assert refused.code == 2
+    assert f"name it again: --network {own}" in refused.err
+    assert ranp("bench", plan, "--network", own, *options).json["network"] == own
 
 
 def test_sizes_are_edges_of_volumes_and_of_frames():

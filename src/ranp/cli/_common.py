@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from rich.progress import Task
     from torch import nn
 
+    from ranp.slimming import Plan
+
 NetworkArgument = Annotated[
     str,
     typer.Argument(
@@ -77,6 +79,33 @@ def load_network(name: str, input_text: str | None) -> Network:
     if shape is None:
         raise UsageError(f"say what input '{name}' takes, such as --input 1,1,64,64,64")
     return Network(name, call_factory(name, "network"), shape, None)
+
+
+def load_planned(
+    path: Path, network: str | None = None, input_text: str | None = None
+) -> tuple[Plan, Network]:
+    """A plan, and the full network that it is for.
+
+    Args:
+        path: The plan's file.
+        network: The user's own network, named again: a stored file alone must not import code.
+        input_text: Its input, if not the one that the plan was made at.
+    """
+    from ranp.slimming import Plan
+
+    plan = Plan.load(path)
+    name = network or plan.network
+    if name is None:
+        raise UsageError(
+            f"plan '{path}' does not say which network it is for: make it with `ranp prune NET`"
+        )
+    if network is None and ":" in name:
+        raise UsageError(
+            f"the network is code of yours; name it again: --network {name} "
+            "(a stored file alone must not import code)"
+        )
+    (stored,) = plan.inputs["args"]
+    return plan, load_network(name, input_text or ",".join(map(str, stored["tensor"])))
 
 
 def parse_shape(text: str | None) -> tuple[int, ...] | None:

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ranp.cli._common import JsonOption, QuietOption, load_network, say, show, show_json
+from ranp.cli._common import (
+    JsonOption,
+    QuietOption,
+    load_network,
+    load_planned,
+    say,
+    show,
+    show_json,
+)
+from ranp.cli.train import FactoryOption
 from ranp.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,6 +46,7 @@ def command(
             metavar="NET|RUN|PLAN", help="A network's name, a run directory, or a plan.json."
         ),
     ],
+    network: FactoryOption = None,
     sizes: Annotated[
         str | None, typer.Option(help="Edges of the volumes (or frames), such as 32,64.")
     ] = None,
@@ -72,7 +82,7 @@ def command(
     edges, samples = _numbers(sizes, "--sizes"), _numbers(batches, "--batches")
     if threads is not None:
         torch.set_num_threads(threads)
-    pair = _open(target, quiet)
+    pair = _open(target, network, quiet)
     shapes = [(n, *space) for space in _spaces(pair.shape, edges) for n in samples]
     costs = pair.plan.costs
     bench = compare_speed(
@@ -131,22 +141,13 @@ def _spaces(shape: tuple[int, ...], edges: list[int]) -> list[tuple[int, ...]]:
     return [(channels, edge if is_volume else depth, *([edge] * len(frame))) for edge in edges]
 
 
-def _open(target: str, quiet: bool) -> _Pair:
-    from ranp.slimming import Plan
-
+def _open(target: str, own: str | None, quiet: bool) -> _Pair:
     path = Path(target)
     if path.is_dir():
         return _open_run(path)
     if path.suffix == ".json":
-        plan = Plan.load(path)
-        if plan.network is None:
-            raise UsageError(
-                f"plan '{path}' does not say which network it is for: make it with `ranp prune NET`"
-            )
-        (stored,) = plan.inputs["args"]
-        shape = tuple(stored["tensor"])
-        network = load_network(plan.network, ",".join(map(str, shape)))
-        return _Pair(plan.network, network.model, plan, shape)
+        plan, network = load_planned(path, own)
+        return _Pair(network.name, network.model, plan, network.input_shape)
     return _open_network(target, quiet)
 
 

@@ -13,8 +13,8 @@ from ranp.cli._common import (
     InputOption,
     JsonOption,
     QuietOption,
-    load_network,
     load_object,
+    load_planned,
     parse_shape,
     say,
     show,
@@ -125,22 +125,9 @@ def _open(
 
 
 def _open_pruned(directory: Path, network: str | None, input_text: str | None) -> _Source:
-    from ranp.slimming import Plan, load_weights
+    from ranp.slimming import load_weights
 
-    plan = Plan.load(directory / "plan.json")
-    name = network or plan.network
-    if name is None:
-        raise UsageError(
-            f"plan '{directory / 'plan.json'}' does not say which network it is for: "
-            "use ranp.export in Python"
-        )
-    if network is None and ":" in name:
-        raise UsageError(
-            f"the network is code of yours; name it again: --network {name} "
-            "(a stored file alone must not import code)"
-        )
-    (stored,) = plan.inputs["args"]
-    net = load_network(name, input_text or ",".join(map(str, stored["tensor"])))
+    plan, net = load_planned(directory / "plan.json", network, input_text)
     model = plan.apply(net.model)
     load_weights(model, directory / "weights.safetensors")
     return _Source(model, net.input_shape, plan, is_fresh=True)
