@@ -24,7 +24,7 @@ from ranp.experiments.reproduce.scales import FOUR, PAIRS, Pair
 from ranp.experiments.reproduce.study import Study
 from ranp.experiments.store import Cell, Store
 from ranp.files import write_text
-from ranp.report.beside import Beside
+from ranp.report.table import ComparisonTable
 
 DOCS = Path(__file__).parents[1] / "docs"
 TABLES = (
@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     arguments = parser.parse_args()
     study = Study(Store(arguments.store / "cells"), "paper", arguments.seeds, resources_only=True)
-    tables: dict[str, Beside] = {}
+    tables: dict[str, ComparisonTable] = {}
     for name in (*TABLES, *FIGURES):
         print(name, file=sys.stderr)
         seeds = min(arguments.seeds, MOST_SEEDS.get(name, arguments.seeds))
@@ -89,7 +89,7 @@ def _fill(page: Path, blocks: dict[str, str]) -> None:
     write_text(page, text)
 
 
-def claims(study: Study, tables: dict[str, Beside]) -> str:
+def claims(study: Study, tables: dict[str, ComparisonTable]) -> str:
     """What the paper claims and what came out: a line each, then RANP-f network by network."""
     exact, wrong = _exact(tables["table-capability"])
     networks = [_network(study, pair) for pair in FOUR]
@@ -204,7 +204,7 @@ def _deep(study: Study, *, pruned: bool) -> dict[str, Any]:
     return study.result(table_5.made(study, deep, pruned=pruned).choices[0])
 
 
-def _exact(table: Beside) -> tuple[int, int]:
+def _exact(table: ComparisonTable) -> tuple[int, int]:
     figures = [f for row in table.rows for f in row.figures.values() if f.exact]
     right = sum(table.agrees(figure) for figure in figures)
     return right, len(figures) - right

@@ -22,7 +22,7 @@ from ranp.experiments.reproduce.scales import FOUR, PAIRS, SCALES, input_shape
 from ranp.experiments.reproduce.study import Study
 from ranp.experiments.store import Store
 from ranp.models import registry
-from ranp.report.beside import Beside
+from ranp.report.table import ComparisonTable
 from tests.report.tables import tables_of
 
 NAMES = {
@@ -93,7 +93,7 @@ def test_rows_that_need_no_data_are_the_papers_to_the_last_digit(pair, paper_siz
         row = capability(pair.name)[method]
         assert row["check"] == "exact"
         rows.append(row_of(paper_sized, pair, method, made, row, exact=True))
-    table = Beside("", (), tuple(rows), tolerance=printed()["tolerance"])
+    table = ComparisonTable("", (), tuple(rows), tolerance=printed()["tolerance"])
     assert [table.verdict(row) for row in rows] == ["exact"] * 3
     for row in rows:
         assert all(row.figures[key].exact for key in RESOURCES)
@@ -145,7 +145,7 @@ def check_files(name: str, files: list[Path]) -> None:
         assert b"</svg>" in files[4].read_bytes()
 
 
-def check_page(table: Beside, page: Path) -> None:
+def check_page(table: ComparisonTable, page: Path) -> None:
     """The tables of a page hold the figures, and it is one file below a megabyte."""
     text = page.read_text()
     assert len(text.encode()) < 2**20

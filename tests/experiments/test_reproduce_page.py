@@ -12,8 +12,8 @@ from ranp.experiments.reproduce.page import compare_group, make_page
 from ranp.experiments.reproduce.rows import Made, time_figures
 from ranp.experiments.reproduce.study import Study
 from ranp.experiments.store import Store
-from ranp.report.beside import Beside, Column, Figure, Row
 from ranp.report.comparison import Comparison
+from ranp.report.table import Column, ComparisonTable, Figure, Row
 
 COLUMNS = (
     Column("gflops", "GFLOPs"),
@@ -27,7 +27,7 @@ COSTS = {"gflops": Figure((7.5, 8.5), 7.54), "param_mb": Figure((1.0,), 1.0)}
 
 def compared(*figures: dict[str, Figure], seeds: int = 2, **options: Any) -> Comparison | None:
     rows = tuple(Row("net", f"row {i}", {**COSTS, **each}) for i, each in enumerate(figures))
-    table = Beside("T", COLUMNS, rows, **options)
+    table = ComparisonTable("T", COLUMNS, rows, **options)
     (group,) = table.groups()
     return compare_group(table, group, seeds)
 
@@ -104,7 +104,7 @@ def test_the_page_tells_scale_seeds_data_and_versions(tmp_path, monkeypatch):
     for number, torch in enumerate(("2.9", "2.8")):
         monkeypatch.setattr(store, "versions", lambda torch=torch: {"ranp": "1.0", "torch": torch})
         cells.append(complete(study, {"kind": "training", "config": {"seed": number % 2}}, {}))
-    table = Beside("T", COLUMNS, (Row("net", "full", COSTS),))
+    table = ComparisonTable("T", COLUMNS, (Row("net", "full", COSTS),))
     page = make_page("table-capability", study, cells, table, command="ranp reproduce")
     assert dict(page.facts) == {
         "scale": "smoke",

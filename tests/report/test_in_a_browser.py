@@ -8,11 +8,11 @@ import pytest
 
 from ranp.recording import write_record
 from ranp.recording.explorer import explorable
-from ranp.report.beside import Beside, Column, Figure, Row
 from ranp.report.comparison import Compared, Comparison, write_comparison
 from ranp.report.figures import draw_retained
 from ranp.report.page import write_report
 from ranp.report.reproduction import Reproduction, write_reproduction
+from ranp.report.table import Column, ComparisonTable, Figure, Row
 from ranp.resources import count
 from tests.report.conftest import SCREENSHOTS
 from tests.report.networks import make_chooser, record_of
@@ -287,7 +287,9 @@ def reproduction(directory):
     draw_retained(directory / "fig.svg", ["a", "b"], [8, 16], {"ranp-f": [4, 6]})
     return Reproduction(
         "fig-overview",
-        Beside("Figure 1: methods compared", tuple(columns), tuple(rows), ("Scale `smoke`.",)),
+        ComparisonTable(
+            "Figure 1: methods compared", tuple(columns), tuple(rows), ("Scale `smoke`.",)
+        ),
         facts=[("scale", "smoke"), ("data", HOSTILE)],
         drawn=drawn,
         pictures=[directory / "fig.svg"],

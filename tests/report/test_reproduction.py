@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from ranp.report.beside import Beside, Column, Figure, Row
 from ranp.report.comparison import Compared, Comparison
 from ranp.report.reproduction import Reproduction, render_reproduction
+from ranp.report.table import Column, ComparisonTable, Figure, Row
 from tests.report.tables import tables_of
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;{{7*7}}"
@@ -34,7 +34,7 @@ def beside(**options):
         row("B", "Random NP", Figure((), 16.45), note="Drawn."),
         row("B", "RANP-f", Figure((15.0,)), note="See `conv1`."),
     )
-    return Beside("Table 2: methods", COLUMNS, rows, ("Scale `smoke`; one.",), **options)
+    return ComparisonTable("Table 2: methods", COLUMNS, rows, ("Scale `smoke`; one.",), **options)
 
 
 DRAWN = {
@@ -117,10 +117,12 @@ def test_verdicts_are_explained_where_there_are_any():
 
 
 def test_groups_and_tables_without_figures_say_so():
-    nothing = Beside("T", COLUMNS, (Row("A", "Full", {}), Row("B", "Full", {"gflops": Figure()})))
+    nothing = ComparisonTable(
+        "T", COLUMNS, (Row("A", "Full", {}), Row("B", "Full", {"gflops": Figure()}))
+    )
     page = rendered(nothing)
     assert tables_of(page) == [] and page.count("Nothing was computed for it.") == 2
-    assert "The table has no rows." in rendered(Beside("T", COLUMNS, ()))
+    assert "The table has no rows." in rendered(ComparisonTable("T", COLUMNS, ()))
 
 
 def test_all_that_it_depends_on_is_told():
@@ -134,7 +136,7 @@ def test_all_that_it_depends_on_is_told():
 def test_hostile_names_are_escaped_everywhere():
     figures = {"gflops": Figure((1.0,))}
     row_of_it = Row(HOSTILE, HOSTILE, figures, HOSTILE)
-    table = Beside(HOSTILE, (Column("gflops", HOSTILE),), (row_of_it,), (HOSTILE,))
+    table = ComparisonTable(HOSTILE, (Column("gflops", HOSTILE),), (row_of_it,), (HOSTILE,))
     network = Compared(HOSTILE, 1.0, costs={"gflops": 1.0})
     drawn = {HOSTILE: Comparison("", HOSTILE, HOSTILE, [network])}
     page = render_reproduction(

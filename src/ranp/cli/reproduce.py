@@ -16,7 +16,7 @@ from ranp.errors import UsageError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ranp.report.beside import Beside, Group
+    from ranp.report.table import ComparisonTable, Group
 
 
 def command(
@@ -168,7 +168,7 @@ def _about(cell: Mapping[str, Any]) -> str:
     return f"{cell['kind']} of {network}, {cell.get('method', 'ranp-f')}"
 
 
-def _table(beside: Beside, group: Group) -> Table:
+def _table(beside: ComparisonTable, group: Group) -> Table:
     """The rows of a group, for the terminal."""
     from ranp.report.terminal import table
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ranp.files import write_text
-from ranp.report.beside import Beside, Column, Group, Row, Shown
 from ranp.report.comparison import Comparison, Plots, draw_plots, interval_cell
 from ranp.report.rendering import render
+from ranp.report.table import Column, ComparisonTable, Group, Row, Shown
 
 _LARGEST_SVG = 350_000  # bytes: with what else is on a page, far below a megabyte
 _TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
@@ -32,7 +32,7 @@ class Reproduction:
     """
 
     name: str
-    table: Beside
+    table: ComparisonTable
     facts: Sequence[tuple[str, str]] = ()
     drawn: Mapping[str, Comparison] = field(default_factory=dict)
     pictures: Sequence[Path] = ()
@@ -110,7 +110,7 @@ def _inlined(pictures: Sequence[Path]) -> str | None:
     return None
 
 
-def _section(table: Beside, group: Group, drawn: Mapping[str, Comparison]) -> _Section:
+def _section(table: ComparisonTable, group: Group, drawn: Mapping[str, Comparison]) -> _Section:
     comparison = drawn.get(group.title)
     columns = _columns(table, group, comparison)
     notes = table.notes()
@@ -130,7 +130,7 @@ def _section(table: Beside, group: Group, drawn: Mapping[str, Comparison]) -> _S
 
 
 def _columns(
-    table: Beside, group: Group, comparison: Comparison | None
+    table: ComparisonTable, group: Group, comparison: Comparison | None
 ) -> list[tuple[str, list[_Cell]]]:
     """The columns of a group's table: headings and cells."""
     intervals = _intervals(comparison)
@@ -153,7 +153,7 @@ def _intervals(comparison: Comparison | None) -> dict[str, _Cell]:
     return {name: _Cell(width, text=text) for name, (text, width) in cells.items() if text}
 
 
-def _cell(table: Beside, row: Row, column: Column) -> _Cell:
+def _cell(table: ComparisonTable, row: Row, column: Column) -> _Cell:
     """Sorted by ours; a row of which only the printed figure is there comes last."""
     shown = table.shown(row, column)
     mean = None if shown is None else row.figures[column.key].mean

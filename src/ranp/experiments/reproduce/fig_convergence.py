@@ -11,8 +11,8 @@ from ranp.experiments.reproduce.rows import LABELS, Outcome, about_data, columns
 from ranp.experiments.reproduce.scales import PAIRS
 from ranp.experiments.reproduce.study import Study
 from ranp.experiments.store import Cell
-from ranp.report.beside import Beside, Column, Figure, Row
 from ranp.report.paper_figures import Progress, draw_learning
+from ranp.report.table import Column, ComparisonTable, Figure, Row
 
 _DEEP = PAIRS["unet3d-23-shapenet"]
 _BATCH = {"full": 1, "ranp-f": 4}
@@ -73,7 +73,7 @@ def show(study: Study) -> Outcome:
         draw_learning(path, runs, "mIoU")
 
     return Outcome(
-        Beside(
+        ComparisonTable(
             "Figure 5: a faster convergence with increased batch size",
             (
                 *columns(study, (), sparsity=False),

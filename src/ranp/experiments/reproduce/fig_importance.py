@@ -9,8 +9,8 @@ from ranp.experiments.reproduce.rows import LABELS, Outcome, about_data
 from ranp.experiments.reproduce.scales import PAIRS
 from ranp.experiments.reproduce.study import Study
 from ranp.experiments.store import Cell
-from ranp.report.beside import Beside, Column, Figure, Row
 from ranp.report.paper_figures import draw_importance
+from ranp.report.table import Column, ComparisonTable, Figure, Row
 
 _SEGMENTATION = (PAIRS["unet3d-shapenet"], PAIRS["unet3d-brats"])
 
@@ -63,7 +63,9 @@ def show(study: Study, name: str = "fig-importance") -> Outcome:
     ]
     about += [BEHIND_BATCH_NORM] if "mnmg-sum" in methods else []
     columns = tuple(Column(m, label, 3, significant=True) for m, label in methods.items())
-    table = Beside(title, columns, tuple(rows), (*about_data(study, pairs, one_seed=True), *about))
+    table = ComparisonTable(
+        title, columns, tuple(rows), (*about_data(study, pairs, one_seed=True), *about)
+    )
     return Outcome(table, draw)
 
 

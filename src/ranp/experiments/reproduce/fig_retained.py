@@ -9,8 +9,8 @@ from ranp.experiments.reproduce.rows import LABELS, Outcome, about_data
 from ranp.experiments.reproduce.scales import PAIRS
 from ranp.experiments.reproduce.study import Study
 from ranp.experiments.store import Cell
-from ranp.report.beside import Beside, Column, Figure, Row
 from ranp.report.paper_figures import Retained, draw_retained_ratio
+from ranp.report.table import Column, ComparisonTable, Figure, Row
 
 _SEGMENTATION = (PAIRS["unet3d-shapenet"], PAIRS["unet3d-brats"])
 _METHODS = ("vanilla", "weighted", "ranp-f")
@@ -47,7 +47,7 @@ def show(study: Study) -> Outcome:
 
     sparsities = ", ".join(f"{100 * study.sparsity(pair):.2f} % of {pair.title}" for pair in pairs)
     return Outcome(
-        Beside(
+        ComparisonTable(
             "Figures 3 and 11: neurons retained in every layer",
             tuple(Column(m, LABELS[m], digits=0) for m in ("full", *_METHODS)),
             tuple(rows),

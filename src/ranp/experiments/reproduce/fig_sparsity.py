@@ -19,8 +19,8 @@ from ranp.experiments.reproduce.rows import (
 from ranp.experiments.reproduce.scales import FOUR, Pair
 from ranp.experiments.reproduce.study import Study
 from ranp.experiments.store import Cell
-from ranp.report.beside import Beside, Column, Figure, Row
 from ranp.report.paper_figures import Sweep, draw_sparsity
+from ranp.report.table import Column, ComparisonTable, Figure, Row
 
 _METHODS = {"ranp-f": "with reweighting", "vanilla": "without"}
 _RESOURCES = {"gflops": "GFLOPs", "memory_mb": "memory"}
@@ -82,7 +82,7 @@ def show(study: Study) -> Outcome:
 
     metrics = {key: title for pair in pairs for key, title in pair.metrics.items()}
     return Outcome(
-        Beside(
+        ComparisonTable(
             "Figure 4: resources and accuracy against neuron sparsity",
             (
                 Column("sparsity", "Sparsity (%)", points=True),

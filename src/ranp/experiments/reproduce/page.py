@@ -10,9 +10,9 @@ from ranp.experiments.reproduce.study import Study
 from ranp.experiments.statistics import summarise
 from ranp.experiments.store import Cell
 from ranp.recording.record import environment
-from ranp.report.beside import Beside, Column, Figure, Group, Row
 from ranp.report.comparison import DRAWN, Compared, Comparison
 from ranp.report.reproduction import Reproduction
+from ranp.report.table import Column, ComparisonTable, Figure, Group, Row
 
 _METRICS = frozenset(key for pair in PAIRS.values() for key in pair.metrics)
 _BOUNDS = (0.0, 100.0)  # metrics are in per cent
@@ -22,7 +22,7 @@ def make_page(
     name: str,
     study: Study,
     cells: Sequence[Cell],
-    table: Beside,
+    table: ComparisonTable,
     pictures: Sequence[Path] = (),
     command: str | None = None,
 ) -> Reproduction:
@@ -67,7 +67,7 @@ def _seeds(cells: Iterable[Cell]) -> list[int]:
     return sorted({seed for seed in found if seed is not None})
 
 
-def compare_group(table: Beside, group: Group, seeds: int) -> Comparison | None:
+def compare_group(table: ComparisonTable, group: Group, seeds: int) -> Comparison | None:
     """The networks of a group in the plane of accuracy and costs, by the table's own columns.
 
     Accuracy is the first of the metrics. Intervals are those of the mean over seeds; a single seed

@@ -11,7 +11,7 @@ from ranp.experiments.paper import RESOURCES, printed
 from ranp.experiments.reproduce.scales import Pair
 from ranp.experiments.reproduce.study import Study
 from ranp.experiments.store import Cell
-from ranp.report.beside import Beside, Column, Figure, Row
+from ranp.report.table import Column, ComparisonTable, Figure, Row
 
 LABELS = {
     "full": "Full",
@@ -47,7 +47,7 @@ class Outcome:
         picture: Draws the figure, where the paper has one.
     """
 
-    table: Beside
+    table: ComparisonTable
     picture: Draw | None = None
 
 

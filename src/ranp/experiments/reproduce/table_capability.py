@@ -15,7 +15,7 @@ from ranp.experiments.reproduce.rows import (
 from ranp.experiments.reproduce.scales import FOUR, Pair
 from ranp.experiments.reproduce.study import Study
 from ranp.experiments.store import Cell
-from ranp.report.beside import Beside
+from ranp.report.table import ComparisonTable
 
 METHODS = tuple(LABELS)
 
@@ -49,7 +49,7 @@ def cells(study: Study) -> list[Cell]:
     ]
 
 
-def table(study: Study, title: str) -> Beside:
+def table(study: Study, title: str) -> ComparisonTable:
     """The table, under a title."""
     pairs = study.pairs(FOUR)
     rows = []
@@ -59,7 +59,7 @@ def table(study: Study, title: str) -> Beside:
             row, cells_of_row = paper[method], made(study, pair, method)
             exact = row["check"] == "exact"
             rows.append(row_of(study, pair, LABELS[method], cells_of_row, row, exact=exact))
-    return Beside(
+    return ComparisonTable(
         title,
         tuple(columns(study, pairs)),
         tuple(rows),

@@ -12,7 +12,7 @@ from ranp.experiments.reproduce.rows import Made, Outcome, about_data, columns, 
 from ranp.experiments.reproduce.scales import FOUR, Pair
 from ranp.experiments.reproduce.study import Study
 from ranp.experiments.store import Cell
-from ranp.report.beside import Beside, Column, Figure
+from ranp.report.table import Column, ComparisonTable, Figure
 
 _ROWS = tuple(product(("vanilla", "ranp-f"), ("orthogonal", "fresh")))
 _LABELS = {"vanilla": "Vanilla", "ranp-f": "RANP-f", "orthogonal": "ort", "fresh": "xn"}
@@ -56,7 +56,7 @@ def show(study: Study) -> Outcome:
             found = tuple(100 * study.result(cell)["largest"] for cell in largest.choices)
             rows.append(replace(row, figures={**row.figures, "largest": Figure(found)}))
     return Outcome(
-        Beside(
+        ComparisonTable(
             "Table 7: impact of parameter initialization on neuron pruning",
             (*columns(study, ()), Column("largest", "Largest feasible sparsity (%)", points=True)),
             tuple(rows),

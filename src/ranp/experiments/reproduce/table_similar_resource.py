@@ -12,7 +12,7 @@ from ranp.experiments.reproduce.rows import Made, Outcome, about_data, columns, 
 from ranp.experiments.reproduce.scales import FOUR, Pair
 from ranp.experiments.reproduce.study import Study
 from ranp.experiments.store import Cell
-from ranp.report.beside import Beside, Column, Figure, Row
+from ranp.report.table import Column, ComparisonTable, Figure, Row
 
 _ROWS = (
     ("random", "gflops"),
@@ -79,7 +79,7 @@ def show(study: Study) -> Outcome:
             rows.append(_matched(study, shown, baseline))
     off = Column("off", "off the budget (%), at worst")
     return Outcome(
-        Beside(
+        ComparisonTable(
             "Table 3: baselines with similar GFLOPs or memory",
             (*columns(study, pairs), off),
             tuple(rows),

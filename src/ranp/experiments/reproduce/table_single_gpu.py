@@ -10,7 +10,7 @@ from ranp.experiments.reproduce.rows import Made, Outcome, about_data, columns, 
 from ranp.experiments.reproduce.scales import PAIRS, Pair
 from ranp.experiments.reproduce.study import Study
 from ranp.experiments.store import Cell
-from ranp.report.beside import Beside, Column, Figure
+from ranp.report.table import Column, ComparisonTable, Figure
 
 _SHALLOW, _DEEP = PAIRS["unet3d-shapenet"], PAIRS["unet3d-23-shapenet"]
 _ROWS = (("Full, 15 layers", _SHALLOW, False), ("Full, 23 layers", _DEEP, False),
@@ -48,7 +48,7 @@ def show(study: Study) -> Outcome:
         figures = {**shown.figures, "step_gib": Figure(step)}
         rows.append(replace(shown, group=f"Batch {study.config(pair).batch}", figures=figures))
     return Outcome(
-        Beside(
+        ComparisonTable(
             "Table 5: a deeper 3D-UNet on a single GPU",
             (*columns(study, (_DEEP,)), Column("step_gib", "Training step (GiB), predicted")),
             tuple(rows),

@@ -8,7 +8,7 @@ from ranp.experiments.reproduce.rows import Made, Outcome, about_data, columns, 
 from ranp.experiments.reproduce.scales import PAIRS, Pair, input_shape
 from ranp.experiments.reproduce.study import Study
 from ranp.experiments.store import Cell
-from ranp.report.beside import Beside
+from ranp.report.table import ComparisonTable
 
 _DEEP = (PAIRS["unet3d-23-shapenet"], PAIRS["unet3d-23-brats"])
 _LABELS = {"full": "Full", "ranp-f": "RANP-f", "t-ranp-f": "T-RANP-f"}
@@ -58,7 +58,7 @@ def show(study: Study) -> Outcome:
             cells_of_row = made(study, pair, name)
             rows.append(row_of(study, pair, label, cells_of_row, paper, exact=name == "full"))
     return Outcome(
-        Beside(
+        ComparisonTable(
             "Table 4: transfer between ShapeNet and BraTS'18 with 23 layers",
             tuple(columns(study, _DEEP)),
             tuple(rows),

@@ -9,7 +9,7 @@ from ranp.experiments.reproduce.rows import Made, Outcome, about_data, columns, 
 from ranp.experiments.reproduce.scales import FOUR, Pair
 from ranp.experiments.reproduce.study import Study
 from ranp.experiments.store import Cell
-from ranp.report.beside import Beside
+from ranp.report.table import ComparisonTable
 
 _TITLES = {
     "table-vanilla": "Table 1: vanilla NP by max neuron sparsity",
@@ -56,7 +56,7 @@ def show(study: Study, name: str = "table-vanilla") -> Outcome:
                 there = f"{label} at {100 * row['sparsity']:.2f} %"
                 rows.append(row_of(study, pair, there, same, {**row, "metrics": {}}))
     return Outcome(
-        Beside(
+        ComparisonTable(
             _TITLES[name],
             tuple(columns(study, pairs)),
             tuple(rows),

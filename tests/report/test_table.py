@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ranp.report.beside import Beside, Column, Figure, Row
+from ranp.report.table import Column, ComparisonTable, Figure, Row
 
 COLUMNS = (Column("sparsity", "Sparsity (%)", points=True), Column("gflops", "GFLOPs"))
 
@@ -16,8 +16,8 @@ def cell(row: Row, column: Column, **options: object) -> str:
     return table(row, **options).cell(row, column).replace("\N{NO-BREAK SPACE}", " ")
 
 
-def table(*rows: Row, **options: object) -> Beside:
-    return Beside("A table", COLUMNS, rows, **options)
+def table(*rows: Row, **options: object) -> ComparisonTable:
+    return ComparisonTable("A table", COLUMNS, rows, **options)
 
 
 def test_a_figure_stands_beside_the_printed_one_with_its_relative_difference():

@@ -107,7 +107,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Beside:
+class ComparisonTable:
     """A table.
 
     Attributes:
