@@ -40,7 +40,7 @@ def command(
                 "neurons": len(layer),
                 "removable": int(graph.removable[layer.neurons].sum()),
                 "groups": layer.groups,
-                "depthwise": layer.follows,
+                "depthwise": layer.is_depthwise,
                 "tied_to": [
                     other
                     for other, its in graph.layers.items()

@@ -20,7 +20,7 @@ from ranp.exporting.origin import describe_origin
 from ranp.files import atomic_write, ensure_directory
 from ranp.graph import ExampleInput, unwrap
 from ranp.graph.operation import tensors_in
-from ranp.graph.surgery import mode as run_mode
+from ranp.graph.surgery import training_mode
 from ranp.slimming import Plan
 
 TOLERANCE = 1e-4
@@ -90,7 +90,7 @@ def export(
     _check_model(model)
     _check_target(path)
     example = Arguments.of(model, example_input)
-    with torch.random.fork_rng(), run_mode(model, False), torch.no_grad():
+    with torch.random.fork_rng(), training_mode(model, False), torch.no_grad():
         trials = list(_trials(model, example, dynamic))
         expected = [_expected(model, arguments) for arguments in trials]
         program = capture(model, trials[0], dynamic=dynamic)

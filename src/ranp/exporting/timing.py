@@ -13,7 +13,7 @@ from ranp.exporting.arguments import Arguments
 from ranp.exporting.exporting import Exported
 from ranp.exporting.formats import FORMATS, load_exported
 from ranp.graph import ExampleInput, unwrap
-from ranp.graph.surgery import mode as run_mode
+from ranp.graph.surgery import training_mode
 from ranp.resources.measuring import Timing, time_in_turns
 
 PYTORCH = "PyTorch"
@@ -42,7 +42,7 @@ def time_exported(
     model = unwrap(model)
     arguments = Arguments.of(model, example_input).drawn(0)
     run = load_exported(exported.path, exported.format)
-    with run_mode(model, False), torch.inference_mode():
+    with training_mode(model, False), torch.inference_mode():
         actions: dict[str, Callable[[], object]] = {
             PYTORCH: partial(arguments.call, model),
             FORMATS[exported.format].runtime: partial(run, arguments),

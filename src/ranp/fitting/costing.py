@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ranp.fitting.budgets import Budget, ResourceName
 from ranp.fitting.training_step import TrainingStep
-from ranp.graph import Alive, ChannelGraph, build_graph, slim_shadow
+from ranp.graph import Alive, ChannelGraph, build_graph, slim_meta_copy
 from ranp.pruning import Chooser
 from ranp.resources import count, predict_training_memory
 from ranp.resources.training_memory import Loss, TrainingMemory
@@ -55,7 +55,7 @@ class Costing:
         key = (step, alive.tobytes())
         if key not in self._memories:
             self._memories[key] = predict_training_memory(
-                slim_shadow(self.chooser.model, self.chooser.graph, alive),
+                slim_meta_copy(self.chooser.model, self.chooser.graph, alive),
                 step.shape,
                 optimizer=step.optimizer,
                 loss=self.loss_at(step),

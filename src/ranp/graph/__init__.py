@@ -1,6 +1,6 @@
 """Which channels of a network belong together. Knows torch, nothing of pruning."""
 
-from ranp.graph.build import build_graph, protect_patterns, slim_shadow, unwrap, widths
+from ranp.graph.build import build_graph, protect_patterns, slim_meta_copy, unwrap, widths
 from ranp.graph.channel_graph import Alive, ChannelGraph, ClassArray, Layer, measure
 from ranp.graph.inputs import ExampleInput, Inputs, TensorShape, describe_inputs
 from ranp.graph.operation import rule
@@ -30,7 +30,7 @@ __all__ = [
     "protect_patterns",
     "rebuild",
     "rule",
-    "slim_shadow",
+    "slim_meta_copy",
     "unwrap",
     "widths",
 ]

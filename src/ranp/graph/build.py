@@ -63,7 +63,7 @@ def build_graph(
             # A wrong reading can fit one trial by chance.
             for seed in range(2 if decisions.readings else 1):
                 trial = _random_half(graph, seed)
-                check(slim_shadow(model, graph, trial), graph, trial)
+                check(slim_meta_copy(model, graph, trial), graph, trial)
         except Divergence as divergence:
             last = divergence
             note = _learn(divergence, decisions)
@@ -213,8 +213,8 @@ def _layers(calls: Iterable[LayerCall]) -> dict[str, Layer]:
         ):
             copies += 1
             name = f"{call.name}#{copies}"
-        follows = call.groups > 1 and call.groups == len(call.inp)
-        layers.setdefault(name, Layer(name, call.out, call.inp, call.groups, follows))
+        is_depthwise = call.groups > 1 and call.groups == len(call.inp)
+        layers.setdefault(name, Layer(name, call.out, call.inp, call.groups, is_depthwise))
     return layers
 
 
@@ -228,7 +228,7 @@ def _random_half(graph: ChannelGraph, seed: int) -> Alive:
     return alive
 
 
-def slim_shadow(model: nn.Module, graph: ChannelGraph, alive: Alive) -> nn.Module:
+def slim_meta_copy(model: nn.Module, graph: ChannelGraph, alive: Alive) -> nn.Module:
     """The slim model without memory: meta tensors of the right shapes."""
 
     def replace(name: str, tensor: Tensor) -> Tensor:

@@ -26,14 +26,14 @@ class Layer:
         neurons: The channel class of each output channel.
         inputs: The channel class of each input channel.
         groups: The groups of a convolution.
-        follows: Whether it is depthwise: its channels follow those that feed it.
+        is_depthwise: Whether each output channel depends on one input channel only.
     """
 
     name: str
     neurons: ClassArray
     inputs: ClassArray
     groups: int
-    follows: bool
+    is_depthwise: bool
 
     def __len__(self) -> int:
         return len(self.neurons)

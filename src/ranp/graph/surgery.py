@@ -22,7 +22,7 @@ def named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 @contextmanager
-def mode(model: nn.Module, training: bool) -> Iterator[None]:
+def training_mode(model: nn.Module, training: bool) -> Iterator[None]:
     """Sets train or eval mode without running the model's own `train`, and sets it back."""
     before = [(module, module.training) for module in model.modules()]
     try:
@@ -35,7 +35,7 @@ def mode(model: nn.Module, training: bool) -> Iterator[None]:
 
 
 @contextmanager
-def swapped(model: nn.Module, tensors: Mapping[str, Tensor]) -> Iterator[None]:
+def swapped_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> Iterator[None]:
     """Puts other tensors in the place of parameters and buffers, and puts them back."""
     new = {id(tensor): tensors[name] for name, tensor in named_tensors(model)}
     stores: list[dict[str, Any]] = [
@@ -51,7 +51,7 @@ def swapped(model: nn.Module, tensors: Mapping[str, Tensor]) -> Iterator[None]:
             store[name] = tensor
 
 
-def hollow(model: nn.Module) -> nn.Module:
+def meta_copy(model: nn.Module) -> nn.Module:
     """A copy of a model's structure without data, to be traced in the model's place."""
     return rebuild(model, lambda _, tensor: tensor.to("meta"), {})
 
@@ -90,7 +90,7 @@ def rebuild(
             f"{type(model).__name__} cannot be copied ({type(error).__name__}: {error}); "
             "take out of the model what cannot be deep-copied, or give it a __deepcopy__"
         ) from error
-    with mode(slim, False), torch.no_grad():  # reading a spectral norm must not train it
+    with training_mode(slim, False), torch.no_grad():  # reading a spectral norm must not train it
         for name, module in slim.named_modules():
             _recompute_weights(module)
             _update_attributes(module, widths.get(name))

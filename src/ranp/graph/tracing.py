@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from ranp.errors import RanpError, TraceError
 from ranp.graph.inputs import Inputs, TensorShape
 from ranp.graph.operation import RULES, Operation, tensors_in
-from ranp.graph.surgery import hollow, mode, swapped
+from ranp.graph.surgery import meta_copy, swapped_tensors, training_mode
 
 # Where an operation stands: the class of the module that called it, its number among the
 # operations of that call, its name. The same line of code has the same site in every instance.
@@ -46,7 +46,7 @@ class Tracer(TorchDispatchMode):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.model = hollow(model)
+        self.model = meta_copy(model)
         # A module reached under several names is called by its first one.
         self._paths = {id(module): name for name, module in self.model.named_modules()}
         # A module that raises never ends, and so stays on top.
@@ -91,11 +91,11 @@ class Tracer(TorchDispatchMode):
             training: Whether in train mode.
         """
         try:
-            with _fake_tensors(), self._module_hooks(), mode(self.model, training):
+            with _fake_tensors(), self._module_hooks(), training_mode(self.model, training):
                 weights = {name: shape.materialize() for name, shape in tensors.items()}
                 self.tensors_made(weights)
                 args, kwargs = inputs.materialize()
-                with swapped(self.model, weights), self:
+                with swapped_tensors(self.model, weights), self:
                     return self.model(*args, **kwargs)
         except RanpError:
             raise

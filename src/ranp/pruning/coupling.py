@@ -34,7 +34,7 @@ def bundles(graph: ChannelGraph) -> list[Bundle]:
 
     Depthwise layers have no say: their channels follow those that feed them.
     """
-    voters = [layer for layer in graph.layers.values() if not layer.follows]
+    voters = [layer for layer in graph.layers.values() if not layer.is_depthwise]
     produced = np.zeros((len(voters), graph.classes), bool)
     for row, layer in zip(produced, voters, strict=True):
         row[layer.neurons] = True

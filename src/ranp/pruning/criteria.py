@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from ranp.graph import ChannelGraph
 from ranp.graph.operation import tensors_in
-from ranp.graph.surgery import mode
+from ranp.graph.surgery import training_mode
 from ranp.pruning.batches import Forward, Part, checked_loss
 from ranp.pruning.weights import LayerWeights, neuron_sums
 
@@ -74,7 +74,7 @@ def synflow(model: nn.Module, graph: ChannelGraph, weights: LayerWeights) -> dic
         outputs = [t for t in tensors_in(model(*args, **kwargs)) if t.is_floating_point()]
         return torch.stack([t.double().sum() for t in outputs]).sum()
 
-    with mode(model, training=False), _absolute(model):
+    with training_mode(model, training=False), _absolute(model):
         w = weights.effective()
         gradients = _used(weights, flow, _gradients)
         return neuron_sums(weights, ((name, w[name] * d) for name, d in gradients.items()))

@@ -61,7 +61,7 @@ def remove_dead(graph: ChannelGraph, connections: Mapping[str, NDArray[np.bool_]
     while True:
         reached, needed = ~graph.removable, ~graph.removable
         for name, layer in graph.layers.items():
-            if layer.follows or name not in connections:
+            if layer.is_depthwise or name not in connections:
                 continue
             live = connections[name] & alive[layer.inputs] & alive[layer.neurons][:, None]
             reached[layer.neurons[live.any(1)]] = True

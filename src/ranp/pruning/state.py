@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ranp.errors import UsageError
-from ranp.graph.surgery import mode
+from ranp.graph.surgery import training_mode
 from ranp.models.initialization import glorot_normal_, orthogonal_
 
 ScoringWeights = Literal["fresh", "orthogonal", "given"]
@@ -50,7 +50,7 @@ def scoring_state(
         if isinstance(value, (dict, list)) and name not in _OF_TORCH
     ]
     devices = {p.device for p, *_ in parameters if p.device.type != "cpu"}
-    with torch.random.fork_rng(sorted(devices, key=str)), mode(model, training=True):
+    with torch.random.fork_rng(sorted(devices, key=str)), training_mode(model, training=True):
         try:
             for parameter, *_ in parameters:
                 parameter.requires_grad_(id(parameter) in wanted)

@@ -125,7 +125,7 @@ def _layers(chooser: Chooser, full: Costs, plan: Plan) -> list[dict[str, Any]]:
             "neurons": len(layer),
             "kept": len(plan.layers[name].kept),
             "fixed": int(pinned[layer.neurons].sum()),
-            "depthwise": layer.follows,
+            "depthwise": layer.is_depthwise,
         }
         for name, layer in chooser.graph.layers.items()
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ranp.graph import slim_shadow
+from ranp.graph import slim_meta_copy
 from ranp.pruning import Chooser
 from ranp.resources import predict_training_memory
 from ranp.resources.training_memory import TrainingMemory
@@ -27,7 +27,7 @@ def predict_timelines(chooser: Chooser, plan: Plan) -> dict[str, dict[str, Any]]
     try:
         memories = {
             name: predict_training_memory(
-                slim_shadow(chooser.model, graph, alive), example, device="cpu"
+                slim_meta_copy(chooser.model, graph, alive), example, device="cpu"
             )
             for name, alive in networks.items()
         }

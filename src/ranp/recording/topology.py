@@ -26,7 +26,7 @@ def topology(graph: ChannelGraph) -> dict[str, Any]:
     adds: list[list[int]] = []
     for number, layer in enumerate(graph.layers.values()):
         feeds += [[i, number] for i in _writers(last[layer.inputs])]
-        if not layer.follows:
+        if not layer.is_depthwise:
             adds += [[i, number] for i in _writers(last[layer.neurons])]
         last[layer.neurons] = number
     return {"space": [spaces.get(name) for name in graph.layers], "feeds": feeds, "adds": adds}

@@ -112,7 +112,7 @@ def formula_of(module: nn.Module, call: ModuleCall, graph: ChannelGraph) -> Form
         inputs, bias = (layer.inputs,), int(module.bias is not None)
         if isinstance(module, nn.Linear):
             return Linear(inputs, bias)
-        groups = None if layer.follows else layer.groups
+        groups = None if layer.is_depthwise else layer.groups
         return Convolution(inputs, groups, math.prod(module.kernel_size), bias)
     if isinstance(module, _NORMS):
         return PerElement(4)

@@ -19,9 +19,9 @@ from ranp.errors import UsageError
 from ranp.graph import ChannelGraph, TensorShape, describe_inputs, unwrap
 from ranp.graph.operation import tensors_in
 from ranp.graph.propagation import Extent
-from ranp.graph.surgery import mode as run_mode
+from ranp.graph.surgery import training_mode
 from ranp.resources.machine import describe_machine
-from ranp.resources.measuring import Timing, time_in_turns, train_step, undisturbed
+from ranp.resources.measuring import Timing, preserve_state, time_in_turns, train_step
 from ranp.resources.timing_cache import TimingCache
 
 Mode = Literal["train", "inference"]
@@ -57,8 +57,8 @@ def measure_latency(
             model = unwrap(model)
             description = describe_inputs(model, shape).args[0]
             assert isinstance(description, TensorShape)
-            stack.enter_context(undisturbed(model))
-            stack.enter_context(run_mode(model, mode == "train"))
+            stack.enter_context(preserve_state(model))
+            stack.enter_context(training_mode(model, mode == "train"))
             x = torch.randn(shape, dtype=description.dtype, device=description.device)
             actions[name] = runner(model, x, mode)
         return time_in_turns(actions, repetitions, clock, warm_up=warm_up)

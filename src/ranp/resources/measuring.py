@@ -125,7 +125,7 @@ def peak_bytes(act: Callable[[], object]) -> int:
 
 
 @contextmanager
-def undisturbed(model: nn.Module) -> Iterator[None]:
+def preserve_state(model: nn.Module) -> Iterator[None]:
     """Gives a model back its buffers, gradients and the random numbers as they were before."""
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]

@@ -28,7 +28,7 @@ from torch.utils import _pytree as pytree
 from ranp.errors import UsageError
 from ranp.graph import ExampleInput, TensorShape, describe_inputs, named_tensors, unwrap
 from ranp.graph.operation import tensors_in
-from ranp.graph.surgery import hollow, mode, swapped
+from ranp.graph.surgery import meta_copy, swapped_tensors, training_mode
 from ranp.recompute import checkpointed
 from ranp.resources.autocast import DTYPES, Precision, autocast, rules_of
 from ranp.resources.convolution_workspace import convolution_workspace
@@ -156,8 +156,8 @@ def predict_training_memory(
     live = LiveBytes(
         convolution_workspace if on_cpu else _no_workspace, 1 if on_cpu else CUDA_BLOCK
     )
-    shadow = hollow(model)
-    with warnings.catch_warnings(), mode(shadow, True):
+    shadow = meta_copy(model)
+    with warnings.catch_warnings(), training_mode(shadow, True):
         warnings.simplefilter("ignore")
         with FakeTensorMode(allow_non_fake_inputs=True):
             tensors = {name: _empty(shape) for name, shape in shapes.items()}
@@ -175,7 +175,7 @@ def predict_training_memory(
                 live.follow(tensor, "input")
             resting = live.now
             with (
-                swapped(shadow, tensors),
+                swapped_tensors(shadow, tensors),
                 checkpointed(shadow) if recompute else nullcontext(),
                 live.watching(shadow),
                 rules_of(device),

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from ranp.errors import UsageError
 from ranp.graph import ExampleInput, TensorShape, describe_inputs, unwrap
 from ranp.graph.operation import tensors_in
-from ranp.graph.surgery import mode as run_mode
+from ranp.graph.surgery import training_mode
 from ranp.resources.latency import MODES, Mode, runner
 from ranp.resources.machine import describe_machine, load
-from ranp.resources.measuring import time_in_turns, undisturbed
+from ranp.resources.measuring import preserve_state, time_in_turns
 from ranp.resources.timing_cache import TimingCache
 from ranp.speed.convolution import Geometry, Route, RoutedConv3d, can_route, set_route
 from ranp.speed.folding import drop, fold_norms, followers
@@ -207,13 +207,13 @@ class _Candidate:
 
         Dropout is off: which numbers it draws for which voxel depends on the memory layout.
         """
-        with run_mode(self.model, False), torch.no_grad():
+        with training_mode(self.model, False), torch.no_grad():
             began = time.perf_counter()
             outputs = list(tensors_in(self.model(x)))
             seconds = time.perf_counter() - began
         if mode == "inference":
             return _Run(outputs, [], seconds)
-        with undisturbed(self.model), run_mode(self.model, True):
+        with preserve_state(self.model), training_mode(self.model, True):
             for module in self.model.modules():
                 if isinstance(module, nn.modules.dropout._DropoutNd):
                     module.training = False
@@ -267,7 +267,7 @@ def _rerouted(
 ) -> _Candidate:
     """A copy whose convolutions work in a layout, each by its fastest route."""
     candidate = _copy(model)
-    with undisturbed(candidate), run_mode(candidate, mode == "train"):
+    with preserve_state(candidate), training_mode(candidate, mode == "train"):
         folded = tuple(fold_norms(candidate, x)) if mode == "inference" else ()
         before_softmax = followers(candidate, x, is_over_channels) if mode == "inference" else {}
         shapes = _inputs_in_order(candidate, x)
@@ -338,7 +338,7 @@ def _timed(tried: Mapping[_Candidate, Trial], x: Tensor, mode: Mode) -> tuple[Tr
         for candidate in tried:
             candidate.model.train(mode == "train")
             actions[candidate.name] = runner(candidate.model, x, mode)
-            stack.enter_context(undisturbed(candidate.model))
+            stack.enter_context(preserve_state(candidate.model))
         timings = time_in_turns(actions, 1 + repetitions(first), warm_up=False)
     return tuple(replace(trial, seconds=timings[trial.name].fastest) for trial in tried.values())
 
