@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ranp.data.synthetic import synthetic_parts
-from ranp.data.voxels import EMPTY
+from ranp.datasets.synthetic import synthetic_parts
+from ranp.datasets.voxels import EMPTY
 from ranp.graph import Alive, ChannelGraph, build_graph
 from ranp.models import registry
 from ranp.pruning import METHODS, Chooser, Per, Scores, Settled, make_forward, score

@@ -15,14 +15,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ranp.data.brats import regions
-from ranp.data.cases import Cases
-from ranp.data.loader import Loader
-from ranp.data.part_metrics import part_miou, shape_iou
-from ranp.data.parts import PARTS, category_named
-from ranp.data.registry import open_cases, synthesise
-from ranp.data.synthetic import synthetic_hippocampi, synthetic_parts, synthetic_tumours
-from ranp.data.voxels import EMPTY
+from ranp.datasets.brats import regions
+from ranp.datasets.cases import Cases
+from ranp.datasets.loader import Loader
+from ranp.datasets.part_metrics import part_miou, shape_iou
+from ranp.datasets.parts import PARTS, category_named
+from ranp.datasets.registry import open_cases, synthesise
+from ranp.datasets.synthetic import synthetic_hippocampi, synthetic_parts, synthetic_tumours
+from ranp.datasets.voxels import EMPTY
 
 
 class Kept:

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ranp.data.cases import Cases, Reader
-from ranp.data.loader import Loader
-from ranp.data.registry import KINDS, open_cases, synthesise
-from ranp.data.voxels import EMPTY, voxelize
+from ranp.datasets.cases import Cases, Reader
+from ranp.datasets.loader import Loader
+from ranp.datasets.registry import KINDS, open_cases, synthesise
+from ranp.datasets.voxels import EMPTY, voxelize
 
 # Cases on disk and their size, size of the samples, batch, batches: large enough to be typical.
 _SETS = {

@@ -16,9 +16,9 @@ from torch.nn import functional as F
 
 import ranp
 from benchmarks._step_memory import build, loss_of, measure
-from ranp.data.cases import Cases
-from ranp.data.loader import Loader
-from ranp.data.synthetic import synthetic_motion, synthetic_parts, synthetic_tumours
+from ranp.datasets.cases import Cases
+from ranp.datasets.loader import Loader
+from ranp.datasets.synthetic import synthetic_motion, synthetic_parts, synthetic_tumours
 from ranp.models import registry
 from ranp.resources import predict_training_memory
 

@@ -73,8 +73,8 @@ def _measured(what: str, size: int, batches: int, batch: int, per: Per, rounds: 
     from torch import nn
     from torch.nn.functional import cross_entropy
 
-    from ranp.data.synthetic import synthetic_parts
-    from ranp.data.voxels import EMPTY
+    from ranp.datasets.synthetic import synthetic_parts
+    from ranp.datasets.voxels import EMPTY
     from ranp.graph import build_graph
     from ranp.models import registry
     from ranp.models.initialization import glorot_normal_

@@ -15,8 +15,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import ranp
-from ranp.data.loader import Loader
-from ranp.data.synthetic import synthetic_parts
+from ranp.datasets.loader import Loader
+from ranp.datasets.synthetic import synthetic_parts
 from ranp.graph import build_graph
 from ranp.models import registry
 from ranp.resources.latency import MODES, measure_ratio

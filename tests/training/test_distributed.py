@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from ranp.data.loader import Shard
-from ranp.data.registry import open_cases
+from ranp.datasets.loader import Shard
+from ranp.datasets.registry import open_cases
 from ranp.training.job import Job
 from ranp.training.loop import evaluate
 from ranp.training.networks import build_network, fresh_network

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ranp.data.nifti import read_volume
-from ranp.data.parts import category_named
+from ranp.datasets.nifti import read_volume
+from ranp.datasets.parts import category_named
 from ranp.training.config import load_config, recipe_names
 
 GOALS = {

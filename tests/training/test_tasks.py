@@ -136,7 +136,7 @@ def test_classification_counts_the_first_and_the_first_five():
 def test_large_volumes_go_through_a_sliding_window(monkeypatch):
     asked = []
     monkeypatch.setattr(
-        "ranp.data.volumes.predict_whole", lambda network, x, window: asked.append(window) or x
+        "ranp.datasets.crops.predict_whole", lambda network, x, window: asked.append(window) or x
     )
     task, small, large = Brats(window=4), torch.zeros(1, 1, 4, 4, 4), torch.zeros(1, 1, 4, 4, 5)
     task.predict(lambda x: x, small)

@@ -115,7 +115,7 @@ def open_source(
             f"say what '{network.name}' is scored with: --data package.module:factory, "
             "a function that returns a loader of (input, target) batches"
         )
-    from ranp.data.loader import Loader
+    from ranp.datasets.loader import Loader
 
     if samples < batch:
         raise UsageError(
@@ -289,8 +289,8 @@ def _blamed_forward(forward: Forward) -> Forward:
 
 
 def _cases(network: Network, data: str | None, samples: int, size: int | None, seed: int) -> Any:
-    from ranp.data import synthetic
-    from ranp.data.registry import open_cases
+    from ranp.datasets import synthetic
+    from ranp.datasets.registry import open_cases
 
     assert network.spec is not None
     frames, *_, edge = _volume(network, size)

@@ -13,7 +13,7 @@ import typer
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from ranp.data.verification import Report
+    from ranp.datasets.verification import Report
 
 app = typer.Typer(help="Synthetic data, verification and pictures.", no_args_is_help=True)
 
@@ -41,7 +41,7 @@ def synth(
     quiet: Annotated[bool, _QUIET] = False,
 ) -> None:
     """Write a synthetic data set in a real one's format."""
-    from ranp.data.registry import synthesise
+    from ranp.datasets.registry import synthesise
 
     with _progress(quiet) as bar:
         bar.add_task(f"writing {kind}", total=None)
@@ -64,7 +64,7 @@ def verify(
     quiet: Annotated[bool, _QUIET] = False,
 ) -> None:
     """Read every case once and list all that is wrong; exit code 4 if anything is."""
-    from ranp.data import registry
+    from ranp.datasets import registry
 
     with _progress(quiet) as bar:
         task = bar.add_task(f"verifying {kind}", total=None)
@@ -99,12 +99,12 @@ def show(
     quiet: Annotated[bool, _QUIET] = False,
 ) -> None:
     """Draw a few cases, evenly spread over a split, as the network will get them."""
-    from ranp.data.registry import open_cases
+    from ranp.datasets.registry import open_cases
 
     opened = open_cases(kind, directory, split, size=size)
     count = min(cases, len(opened))
     indices = [index * len(opened) // count for index in range(count)]
-    from ranp.data.pictures import draw_cases
+    from ranp.datasets.pictures import draw_cases
 
     with _progress(quiet) as bar:
         bar.add_task(f"drawing {kind}", total=None)

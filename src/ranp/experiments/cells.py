@@ -16,8 +16,8 @@ import torch
 from torch import nn
 
 from ranp.api import make_plan
-from ranp.data.loader import Loader
-from ranp.data.registry import synthesise
+from ranp.datasets.loader import Loader
+from ranp.datasets.registry import synthesise
 from ranp.errors import InfeasibleError, UsageError
 from ranp.experiments.cpu_clock import CpuClock
 from ranp.experiments.store import Cell, Store

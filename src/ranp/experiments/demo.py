@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ranp.api import make_result
-from ranp.data.loader import Loader
-from ranp.data.synthetic import synthetic_parts
+from ranp.datasets.loader import Loader
+from ranp.datasets.synthetic import synthetic_parts
 from ranp.graph import build_graph
 from ranp.models import registry
 from ranp.models.initialization import glorot_normal_

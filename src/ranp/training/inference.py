@@ -13,12 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ranp.data import brats
-from ranp.data.nifti import read_volume, same_geometry, write_volume
-from ranp.data.parts import PARTS, category_named
-from ranp.data.ucf101 import ClipFile, Ucf101Reader
-from ranp.data.volumes import centre_corner, crop_or_pad, normalise
-from ranp.data.voxels import Voxels, voxel_positions
+from ranp.datasets import brats
+from ranp.datasets.crops import centre_corner, crop_or_pad, normalise
+from ranp.datasets.nifti import read_volume, same_geometry, write_volume
+from ranp.datasets.parts import PARTS, category_named
+from ranp.datasets.ucf101 import ClipFile, Ucf101Reader
+from ranp.datasets.voxels import Voxels, voxel_positions
 from ranp.errors import IntegrityError, UsageError
 from ranp.files import read_sealed_json, write_text
 from ranp.slimming import load_weights

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ranp.data.loader import Loader
+from ranp.datasets.loader import Loader
 from ranp.errors import RanpError, UsageError
 from ranp.recompute import checkpointed
 from ranp.slimming import save_weights

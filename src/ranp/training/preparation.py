@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ranp import api
-from ranp.data.cases import Cases
-from ranp.data.loader import Loader
-from ranp.data.registry import open_cases, synthesise
+from ranp.datasets.cases import Cases
+from ranp.datasets.loader import Loader
+from ranp.datasets.registry import open_cases, synthesise
 from ranp.errors import IntegrityError
 from ranp.files import canonical_json, read_sealed_json, sha256, write_sealed_json
 from ranp.recording import make_record, write_record

@@ -23,8 +23,8 @@ import torch
 from torch import nn
 
 from ranp._version import __version__
-from ranp.data.cases import Cases
-from ranp.data.loader import Loader, Shard
+from ranp.datasets.cases import Cases
+from ranp.datasets.loader import Loader, Shard
 from ranp.errors import RanpError, UsageError
 from ranp.files import read_sealed_json, write_sealed_json
 from ranp.report.page import write_report

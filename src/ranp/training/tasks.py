@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ranp.data.brats import REGIONS
-from ranp.data.part_metrics import part_miou, shape_iou
-from ranp.data.parts import category_named
-from ranp.data.voxels import EMPTY
+from ranp.datasets.brats import REGIONS
+from ranp.datasets.part_metrics import part_miou, shape_iou
+from ranp.datasets.parts import category_named
+from ranp.datasets.voxels import EMPTY
 from ranp.errors import UsageError, suggest
 from ranp.training.losses import cross_entropy_and_dice, overlap, sample_cross_entropy
 
@@ -112,7 +112,7 @@ class Brats(Task):
         """Whole volumes at once where they are no larger than a training crop."""
         if max(x.shape[2:]) <= self.window:
             return network(x)
-        from ranp.data.volumes import predict_whole
+        from ranp.datasets.crops import predict_whole
 
         return predict_whole(network, x, self.window)
 

@@ -19,11 +19,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from ranp.data import synthetic
-from ranp.data.cases import Cases
-from ranp.data.loader import Loader
-from ranp.data.registry import open_cases
-from ranp.data.ucf101 import FRAMES
+from ranp.datasets import synthetic
+from ranp.datasets.cases import Cases
+from ranp.datasets.loader import Loader
+from ranp.datasets.registry import open_cases
+from ranp.datasets.ucf101 import FRAMES
 from ranp.experiments.cells import COSTS
 from ranp.experiments.store import Cell, Store
 from ranp.files import canonical_json

@@ -247,7 +247,7 @@ FOUR: tuple[Pair, ...] = tuple(
 
 def input_shape(config: Config) -> tuple[int, ...]:
     """One training input with its batch dimension."""
-    from ranp.data.ucf101 import FRAMES
+    from ranp.datasets.ucf101 import FRAMES
 
     size = config.data.size
     channels = int(config.network.options["in_channels"])

@@ -1,0 +1,166 @@
+"""Batches that depend on (seed, epoch, position) alone.
+
+The same samples come in the same order with any number of workers, after a stop in the middle of
+an epoch, and on as many processes as you like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+from ranp.datasets.cases import Cases, Key, Sample
+from ranp.errors import UsageError
+
+_SHUFFLE_STREAM = 0x5EED  # keeps the order's random numbers apart from the samples' own
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Which part of the data a process of a distributed run sees."""
+
+    rank: int = 0
+    world: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.world:
+            raise UsageError(f"rank {self.rank} is not within 0 to {self.world - 1}")
+
+
+def epoch_batches(
+    cases: int, batch: int, *, seed: int, epoch: int, training: bool, shard: Shard
+) -> list[list[Key]]:
+    """The keys of every batch of an epoch that a process sees.
+
+    For training the order is shuffled anew every epoch, every process gets the same number of
+    whole batches, and the few cases left over take part in another epoch. For validation the
+    order is the data set's, every case is seen exactly once over all processes, and the last
+    batch may be smaller; with more processes than cases some get none.
+
+    Args:
+        cases: Number of cases in the data set.
+        batch: Batch size of one process.
+        seed: Decides the order.
+        epoch: Decides the order, and goes into the keys.
+        training: See above.
+        shard: The process.
+    """
+    order = np.arange(cases)
+    if training:
+        order = np.random.default_rng([_SHUFFLE_STREAM, seed, epoch]).permutation(cases)
+        order = order[: cases - cases % (batch * shard.world)]
+    keys = [(epoch, int(index)) for index in order[shard.rank :: shard.world]]
+    return [keys[start : start + batch] for start in range(0, len(keys), batch)]
+
+
+class Loader:
+    """Loads batches `{"x": tensor, "y": tensor, "id": [str, ...], ...}`.
+
+    Workers are started by the first epoch and live as long as the loader: starting them takes
+    longer than reading many a small data set. They read for one epoch at a time.
+
+    Example:
+        >>> loader = Loader(cases, batch=2, training=True, workers=2)  # doctest: +SKIP
+        >>> for batch in loader.epoch(3, start=10):                    # doctest: +SKIP
+        ...     ...                                # epoch 3 from its 11th batch on
+    """
+
+    def __init__(
+        self,
+        cases: Cases,
+        batch: int,
+        *,
+        training: bool,
+        workers: int = 0,
+        shard: Shard = Shard(),  # noqa: B008 - frozen
+    ) -> None:
+        """Prepares a loader; nothing is read yet.
+
+        Args:
+            cases: The data set; its seed decides order and randomness.
+            batch: Batch size of this process.
+            training: Shuffled, whole batches; otherwise in order, every case once.
+            workers: Processes that read ahead; 0 reads in this one.
+            shard: This process's share of a distributed run.
+        """
+        if batch < 1:
+            raise UsageError(f"batch size {batch} is not positive")
+        if training and len(cases) < batch * shard.world:
+            raise UsageError(
+                f"{len(cases)} cases do not fill one training batch of {batch} on each of "
+                f"{shard.world} processes; use a smaller batch"
+            )
+        self.cases = cases
+        self.batch = batch
+        self.training = training
+        self.workers = workers
+        self.shard = shard
+        self._orders = _Orders()
+        self._pool: DataLoader[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self._batches(0))
+
+    def __iter__(self) -> Iterator[Sample]:
+        """The batches of epoch 0."""
+        return self.epoch(0)
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Sample]:
+        """The batches of an epoch.
+
+        Args:
+            epoch: From 0.
+            start: Batches that were seen before a stop and are left out.
+        """
+        batches = self._batches(epoch)[start:]
+        if not batches:
+            return iter(())
+        if self.workers == 0:
+            return iter(self._torch_loader(batches))
+        if self._pool is None:
+            self._pool = self._torch_loader(self._orders)
+        self._orders.batches = batches
+        return self._from_workers(iter(self._pool), batches)
+
+    def _torch_loader(self, batches: Iterable[list[Key]]) -> DataLoader[Any]:
+        return DataLoader(
+            self.cases,
+            batch_sampler=batches,
+            num_workers=self.workers,
+            persistent_workers=self.workers > 0,
+            # Torch draws a seed for its workers: not from the random numbers of the training.
+            generator=torch.Generator(),
+        )
+
+    def _from_workers(self, loaded: Iterator[Sample], batches: list[list[Key]]) -> Iterator[Sample]:
+        for _ in batches:
+            if self._orders.batches is not batches:
+                raise UsageError(
+                    "another epoch of this loader was begun: its workers read one at a time"
+                )
+            yield next(loaded)
+
+    def _batches(self, epoch: int) -> list[list[Key]]:
+        return epoch_batches(
+            len(self.cases),
+            self.batch,
+            seed=self.cases.seed,
+            epoch=epoch,
+            training=self.training,
+            shard=self.shard,
+        )
+
+
+class _Orders:
+    """A batch sampler that is told anew for every epoch what the living workers are to read."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[Key]] = []
+
+    def __iter__(self) -> Iterator[list[Key]]:
+        return iter(self.batches)

@@ -1,0 +1,328 @@
+"""The ShapeNet part data set in the three layouts that are in use.
+
+- `challenge` (ICCV 2017): `{train,val,test}_data/<synset>/*.pts`, `{...}_label/<synset>/*.seg`
+- `v0`: `<synset>/points/*.pts` and `<synset>/points_label/*.seg`
+- `normal` (v0 with normals): `<synset>/*.txt`, rows x y z nx ny nz label
+
+Labels are 1-based within the category in .seg and global from 0 to 49 in .txt; here they are
+global. Splits: from `train_test_split/*.json` where there is one, else by MD5 (see `md5_split`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ranp.datasets.parts import BY_SYNSET, Category
+from ranp.datasets.verification import Checked, Inventory, Problem, guarded, some
+from ranp.datasets.verification import nothing_more as conclude
+from ranp.datasets.voxels import Voxels, check_size, voxelize
+from ranp.errors import IntegrityError, UsageError
+from ranp.files import atomic_write
+
+__all__ = ["ShapeFiles", "ShapeNetReader", "check", "conclude", "inventory", "open_reader"]
+
+DEFAULT_SIZE = 64
+SPLITS = ("train", "validation", "test")
+_LIST_FILES = {
+    "train": "shuffled_train_file_list.json",
+    "validation": "shuffled_val_file_list.json",
+    "test": "shuffled_test_file_list.json",
+}
+_CHALLENGE = ("train", "val", "test")
+_MAX_BYTES = 16 * 2**20  # a shape of 3,000 points has 200 kB; whatever is larger is foreign
+
+
+@dataclass(frozen=True)
+class ShapeFiles:
+    """The files of a shape.
+
+    Attributes:
+        id: `<synset>/<name>`.
+        points: The .pts or .txt file.
+        labels: The .seg file; equal to `points` in the layout `normal`; None if it is absent.
+        splits: The splits by list or folder; empty where the MD5 decides. More than one is
+            possible: the official lists have 35 shapes in two of them.
+    """
+
+    id: str
+    points: Path
+    labels: Path | None
+    splits: tuple[str, ...]
+
+    @property
+    def category(self) -> Category:
+        """The category, by its synset."""
+        return BY_SYNSET[self.id.split("/", 1)[0]]
+
+
+def md5_split(content: bytes) -> str:
+    """The paper's split of the challenge's train + val: by the first hex digit of the MD5.
+
+    0 to 7 is for training, 8 to f for validation. Taken of the .pts file's content.
+    """
+    first_byte = hashlib.md5(content, usedforsecurity=False).digest()[0]
+    return "train" if first_byte < 0x80 else "validation"
+
+
+def splits_of(shape: ShapeFiles) -> tuple[str, ...]:
+    """The splits a shape belongs to; one, unless the lists say otherwise."""
+    return shape.splits or (md5_split(shape.points.read_bytes()),)
+
+
+def read_points(shape: ShapeFiles) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Reads a shape's points [N, 3] and global part labels [N].
+
+    Raises:
+        IntegrityError: A file is damaged, lengths differ, a number is not finite, or a label is
+            not one of the category's.
+    """
+    category = shape.category
+    if shape.labels is None:
+        raise IntegrityError(f"'{shape.points}' has no label file")
+    if shape.labels == shape.points:
+        table = _read_table(shape.points, columns=7)
+        points, raw_labels, first = table[:, :3], table[:, 6], 0
+    else:
+        points = _read_table(shape.points, columns=3)
+        raw_labels = _read_table(shape.labels, columns=1)[:, 0]
+        first = category.first - 1  # .seg counts the category's parts from 1
+    if len(points) != len(raw_labels):
+        raise IntegrityError(
+            f"'{shape.labels}' has {len(raw_labels)} labels for {len(points)} points"
+        )
+    labels = raw_labels.astype(np.int64) + first
+    wrong = sorted(set((raw_labels + first).tolist()) - set(category.labels))
+    if wrong:
+        raise IntegrityError(
+            f"'{shape.labels}' has label {wrong[0] - first:g}, which is no part of "
+            f"{category.name} ({category.labels[0] - first} to {category.labels[-1] - first})"
+        )
+    return points, labels
+
+
+def _read_table(path: Path, columns: int) -> NDArray[np.float64]:
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise IntegrityError(f"'{path}' is too large for a shape; is it a foreign file?")
+        text = path.read_bytes().decode("ascii")
+        if not text.strip():
+            raise IntegrityError(f"'{path}' is empty; fetch it again")
+        table = np.loadtxt(io.StringIO(text), dtype=np.float64, ndmin=2, comments=None)
+    except FileNotFoundError as error:
+        raise IntegrityError(f"'{path}' does not exist") from error
+    except ValueError as error:
+        raise IntegrityError(f"'{path}' is no table of numbers: {error}") from error
+    if table.shape[1] != columns:
+        raise IntegrityError(f"'{path}' has {table.shape[1]} columns, not {columns}")
+    if not np.isfinite(table).all():
+        raise IntegrityError(f"'{path}' holds NaN or infinity")
+    return table
+
+
+@dataclass(frozen=True)
+class ShapeNetReader:
+    """Reads shapes as voxel grids: `x` [1, S, S, S], `y` [S, S, S], `category` its name."""
+
+    shapes: tuple[ShapeFiles, ...]
+    size: int
+    cache: Path | None = None
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """`<synset>/<name>` of every shape."""
+        return [shape.id for shape in self.shapes]
+
+    def read(self, index: int, rng: np.random.Generator) -> dict[str, Any]:
+        """Reads and voxelizes a shape; nothing about it is random."""
+        shape = self.shapes[index]
+        voxels = self._cached(shape) if self.cache else voxelize(*read_points(shape), self.size)
+        return {
+            "x": voxels.occupancy(),
+            "y": voxels.label_grid(),
+            "category": shape.category.name,
+        }
+
+    def _cached(self, shape: ShapeFiles) -> Voxels:
+        """From the cache if the source files have not changed since, else made and stored."""
+        assert self.cache is not None
+        path = self.cache / str(self.size) / f"{shape.id}.npz"
+        stamp = _stamp(shape)
+        try:
+            with path.open("rb") as kept, np.load(kept, allow_pickle=False) as stored:
+                if np.array_equal(stored["stamp"], stamp):
+                    return Voxels(self.size, stored["positions"], stored["labels"])
+        except Exception:  # absent, torn or foreign: a cache is never more than a shortcut
+            pass
+        voxels = voxelize(*read_points(shape), self.size)
+        with atomic_write(path) as file:
+            np.savez(file, stamp=stamp, positions=voxels.positions, labels=voxels.labels)
+        return voxels
+
+
+def _stamp(shape: ShapeFiles) -> NDArray[np.int64]:
+    files = [path.stat() for path in (shape.points, shape.labels) if path is not None]
+    return np.array([[stat.st_size, stat.st_mtime_ns] for stat in files], np.int64)
+
+
+def open_reader(
+    directory: Path,
+    split: str,
+    *,
+    size: int = DEFAULT_SIZE,
+    fold: int = 0,
+    cache: Path | None = None,
+) -> ShapeNetReader:
+    """Opens one split of a ShapeNet part directory.
+
+    Args:
+        directory: The data set, in any of the three layouts.
+        split: "train", "validation" or "test".
+        size: Edge of the voxel grid, 32 to 128 in the paper's experiments.
+        fold: Must be 0: this data set has one split.
+        cache: Where to keep voxel grids; they are made again when a source file changes.
+    """
+    check_size(size)
+    if split not in SPLITS:
+        raise UsageError(f"ShapeNet has no split '{split}'; it has {', '.join(SPLITS)}")
+    if fold != 0:
+        raise UsageError(f"ShapeNet has one split, not folds; fold {fold} does not exist")
+    shapes = [s for s in inventory(directory).cases if s.labels and split in splits_of(s)]
+    if not shapes:
+        raise UsageError(f"no labelled shape of split '{split}' in '{directory}'")
+    return ShapeNetReader(tuple(shapes), size, cache)
+
+
+def inventory(directory: Path) -> Inventory:
+    """Lists a directory's shapes; the layout is recognised by its folders."""
+    if (directory / "train_data").is_dir():
+        pairs = [
+            (directory / f"{name}_data" / synset, directory / f"{name}_label" / synset, name)
+            for name in _CHALLENGE
+            for synset in BY_SYNSET
+        ]
+        found = [_pair_up(d, lab, ("test",) if n == "test" else ()) for d, lab, n in pairs]
+        return _joined([*found, *(_strangers(directory / f"{n}_data") for n in _CHALLENGE)], {})
+    lists = _split_lists(directory)
+    strangers = _strangers(directory)
+    synsets = [synset for synset in BY_SYNSET if (directory / synset).is_dir()]
+    if any((directory / synset / "points").is_dir() for synset in synsets):
+        folders = [(directory / s / "points", directory / s / "points_label") for s in synsets]
+        pairs_found = [_pair_up(points, labels, ()) for points, labels in folders]
+        return _joined([*pairs_found, strangers], lists)
+    if synsets:
+        return _joined([*(_tables(directory / synset) for synset in synsets), strangers], lists)
+    raise UsageError(
+        f"'{directory}' holds no ShapeNet part data; expected train_data/<synset>/*.pts, "
+        "<synset>/points/*.pts or <synset>/*.txt"
+    )
+
+
+def _strangers(folder: Path) -> Inventory:
+    """Problems for folders that are named like a synset but are none of the 16 categories."""
+    entries = sorted(folder.iterdir()) if folder.is_dir() else []
+    return Inventory(
+        [],
+        [
+            Problem(str(path), "a folder of no known category")
+            for path in entries
+            if path.is_dir() and re.fullmatch(r"\d{8}", path.name) and path.name not in BY_SYNSET
+        ],
+    )
+
+
+def _files(folder: Path, suffix: str) -> tuple[dict[str, Path], list[Problem]]:
+    """Files by stem, and problems for files of another kind; hidden files do not count."""
+    entries = sorted(folder.iterdir()) if folder.is_dir() else []
+    visible = [path for path in entries if not path.name.startswith(".")]
+    foreign = [
+        Problem(str(path), f"a foreign file among the {suffix} files")
+        for path in visible
+        if path.suffix != suffix
+    ]
+    return {path.stem: path for path in visible if path.suffix == suffix}, foreign
+
+
+def _pair_up(points: Path, labels: Path, splits: tuple[str, ...]) -> Inventory:
+    synset = points.name if points.name in BY_SYNSET else points.parent.name
+    point_files, foreign = _files(points, ".pts")
+    label_files, more_foreign = _files(labels, ".seg")
+    shapes = [
+        ShapeFiles(f"{synset}/{stem}", path, label_files.get(stem), splits)
+        for stem, path in point_files.items()
+    ]
+    notes = [f"{s.id}: no label; skipped" for s in shapes if s.labels is None]
+    notes += [
+        f"{synset}/{stem}: a label without points; skipped"
+        for stem in label_files.keys() - point_files.keys()
+    ]
+    return Inventory(shapes, [*foreign, *more_foreign], notes)
+
+
+def _tables(folder: Path) -> Inventory:
+    files, foreign = _files(folder, ".txt")
+    shapes = [ShapeFiles(f"{folder.name}/{stem}", p, p, ()) for stem, p in files.items()]
+    return Inventory(shapes, foreign)
+
+
+def _split_lists(directory: Path) -> dict[str, tuple[str, ...]]:
+    """Shape id to splits, from the JSON lists; empty where there are none."""
+    splits: dict[str, tuple[str, ...]] = {}
+    for split, name in _LIST_FILES.items():
+        path = directory / "train_test_split" / name
+        if path.is_file():
+            try:
+                entries = json.loads(path.read_bytes())
+                shapes = ["/".join(entry.split("/")[-2:]) for entry in entries]
+            except (ValueError, AttributeError, TypeError) as error:
+                raise IntegrityError(f"'{path}' is no list of shapes: {error}") from error
+            splits |= {shape: (*splits.get(shape, ()), split) for shape in shapes}
+    return splits
+
+
+def _joined(found: Iterable[Inventory], lists: Mapping[str, tuple[str, ...]]) -> Inventory:
+    found = list(found)
+    shapes = [shape for part in found for shape in part.cases]
+    problems = [problem for part in found for problem in part.problems]
+    notes = sorted(note for part in found for note in part.notes)
+    if lists:
+        here = {shape.id for shape in shapes}
+        absent = [shape for shape in lists if shape not in here]
+        if absent:
+            problems.append(
+                Problem("train_test_split", f"{some(absent)} listed but absent of {len(lists)}")
+            )
+        twice = [shape for shape, splits in lists.items() if len(splits) > 1]
+        if twice:
+            notes.append(f"{some(twice)} listed in more than one split; read in each of them")
+        notes += [f"{s.id}: in no split list; skipped" for s in shapes if s.id not in lists]
+        shapes = [replace(s, splits=lists[s.id]) for s in shapes if s.id in lists]
+    return Inventory(shapes, problems, notes)
+
+
+def check(shape: ShapeFiles) -> Checked:
+    """Reads a shape and counts its category, split and parts."""
+
+    def read() -> Iterator[tuple[str, str]]:
+        if shape.labels is None:
+            _read_table(shape.points, columns=3)
+            yield "split", "unlabelled"
+            return
+        _, labels = read_points(shape)
+        for split in splits_of(shape):
+            yield "split", split
+        yield "category", shape.category.name
+        for label in np.unique(labels):
+            part = shape.category.parts[label - shape.category.first]
+            yield "part", f"{label:02d} {shape.category.name} {part}"
+
+    return guarded(shape.id, shape.points, lambda: list(read()))
