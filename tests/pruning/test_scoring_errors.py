@@ -64,7 +64,14 @@ def test_neither_loss_nor_forward():
 
 
 @pytest.mark.parametrize(
-    "keys", [("x", "y"), ("image", "label"), ("input", "target"), ("inputs", "targets")]
+    "keys",
+    [
+        ("x", "y"),
+        ("image", "label"),
+        ("input", "target"),
+        ("inputs", "targets"),
+        ("data", "target"),
+    ],
 )
 def test_mappings_with_usual_names_are_understood(keys):
     pairs = pictures(2)

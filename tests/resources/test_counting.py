@@ -136,6 +136,13 @@ def test_paper_and_appendix_by_hand():
     assert flops(count(model, graph, convention="appendix")) == appendix
 
 
+@pytest.mark.parametrize("kernel", [2, (2, 2, 2), [2, 2, 2]])
+def test_pooling_kernels_are_numbers_tuples_or_lists(kernel):
+    model = nn.Sequential(nn.Conv3d(1, 4, 1), nn.AvgPool3d(kernel))
+    costs = count(model, build_graph(model, (1, 1, 8, 8, 8)))
+    assert flops(costs)["1"] == 4 * 4**3 * (2**3 + 1)
+
+
 def test_activations_parameters_and_neurons_by_hand():
     model = everything()
     costs = count(model, build_graph(model, (2, 3, 8, 8)))

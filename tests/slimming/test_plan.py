@@ -44,6 +44,17 @@ def test_save_load_apply_rebuilds_the_same_network(plan, tmp_path):
         assert torch.equal(a, b)  # fresh weights depend on the seed alone
 
 
+def test_a_plan_goes_through_plain_values(plan):
+    stored = json.loads(json.dumps(plan.to_dict()))
+    loaded = Plan.from_dict(stored)
+    assert loaded == plan and loaded.sha256 == plan.sha256
+    del stored["layers"]
+    with pytest.raises(IntegrityError, match=r"the mapping is not a complete plan .*'layers'"):
+        Plan.from_dict(stored)
+    with pytest.raises(IntegrityError, match=r"my file is a None of schema None"):
+        Plan.from_dict({}, "my file")
+
+
 def test_a_graph_that_is_there_already_saves_tracing(plan, monkeypatch):
     model = unet()
     graph = build_graph(model, INPUT)

@@ -17,7 +17,13 @@ Forward = Callable[[nn.Module, Any], Tensor]
 Part = tuple[Any, float]
 """A part of a batch and its share of the batch's samples."""
 
-_PAIRS = (("x", "y"), ("image", "label"), ("input", "target"), ("inputs", "targets"))
+_PAIRS = (
+    ("x", "y"),
+    ("image", "label"),
+    ("input", "target"),
+    ("inputs", "targets"),
+    ("data", "target"),
+)
 
 
 def make_forward(loss: LossFunction | None, forward: Forward | None) -> Forward:

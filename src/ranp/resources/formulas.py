@@ -7,6 +7,7 @@ evaluate them at any.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -130,7 +131,7 @@ def formula_of(module: nn.Module, call: ModuleCall, graph: ChannelGraph) -> Form
     return PerElement(0) if free else None
 
 
-def _volume(module: nn.Module, kernel: int | tuple[int, ...]) -> int:
-    """The volume of a kernel that may be given by one number for all dimensions."""
+def _volume(module: nn.Module, kernel: int | Sequence[int]) -> int:
+    """Return the volume of a kernel given by one size per dimension or one size for all."""
     dimensions = int(type(module).__name__.rstrip("d")[-1])
-    return math.prod(kernel) if isinstance(kernel, tuple) else kernel**dimensions
+    return kernel**dimensions if isinstance(kernel, int) else math.prod(kernel)

@@ -176,14 +176,15 @@ class Plan:
 
     def save(self, path: str | Path) -> None:
         """Writes the plan as JSON, atomically and with a SHA-256."""
-        write_sealed_json(path, self._content())
+        write_sealed_json(path, self.to_dict())
 
     @property
     def sha256(self) -> str:
         """What the plan's file is sealed with, and known again by."""
-        return sha256(canonical_json(self._content()))
+        return sha256(canonical_json(self.to_dict()))
 
-    def _content(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plain values, to be stored inside another JSON file."""
         return {
             "schema": _SCHEMA,
             "kind": "plan",
@@ -203,27 +204,44 @@ class Plan:
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
-        """Reads a plan; refuses files that were changed or are no plans."""
-        content = read_sealed_json(path, "plan")
+        """Read a plan; refuse files that were changed or are not plans."""
+        return cls.from_dict(read_sealed_json(path, "plan"), f"'{path}'")
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any], source: str = "the mapping") -> Plan:
+        """Build a plan from what `to_dict` returned.
+
+        Args:
+            content: Plain values.
+            source: What they were read from, for error messages.
+
+        Raises:
+            IntegrityError: They are not those of a plan.
+        """
         if (content.get("kind"), content.get("schema")) != ("plan", _SCHEMA):
             raise IntegrityError(
-                f"'{path}' is a {content.get('kind')} of schema {content.get('schema')}, "
+                f"{source} is a {content.get('kind')} of schema {content.get('schema')}, "
                 f"and not a plan of schema {_SCHEMA}"
             )
-        return cls(
-            layers={
-                layer["name"]: KeptLayer(layer["neurons"], tuple(layer["kept"]))
-                for layer in content["layers"]
-            },
-            shapes={name: tuple(shape) for name, shape in content["shapes"]},
-            inputs=content["inputs"],
-            method=content["method"],
-            settings=content["settings"],
-            costs=content["costs"],
-            protect=tuple(content["protect"]),
-            network=content["network"],
-            versions=content["versions"],
-        )
+        try:
+            return cls(
+                layers={
+                    layer["name"]: KeptLayer(layer["neurons"], tuple(layer["kept"]))
+                    for layer in content["layers"]
+                },
+                shapes={name: tuple(shape) for name, shape in content["shapes"]},
+                inputs=content["inputs"],
+                method=content["method"],
+                settings=content["settings"],
+                costs=content["costs"],
+                protect=tuple(content["protect"]),
+                network=content["network"],
+                versions=content["versions"],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise IntegrityError(
+                f"{source} is not a complete plan ({type(error).__name__}: {error}); make it again"
+            ) from error
 
 
 def _inputs_to_json(inputs: Inputs) -> dict[str, Any]:
