@@ -43,3 +43,21 @@ def suggest(name: str, known: Iterable[str]) -> str:
     if close:
         return f" Did you mean '{close[0]}'?"
     return f" Known: {', '.join(known)}." if known else ""
+
+
+_OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "out of memory",
+    "not enough memory",
+    "could not create a primitive",  # oneDNN, when its own allocations fail
+    "could not create a memory object",
+    "could not execute a primitive",
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says that memory ran out; on a CPU it is a mere RuntimeError."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and any(sign in text for sign in _OUT_OF_MEMORY)

@@ -50,7 +50,7 @@ def test_version(ranp):
         (["profile", "no.such.module:net", *INPUT], 2, "cannot import 'no.such.module'"),
         (["profile", "tests.cli.factories:smal", *INPUT], 2, "Did you mean 'small'?"),
         (["profile", "tests.cli.factories:raises", *INPUT], 2, "RuntimeError: no such luck"),
-        (["profile", "tests.cli.factories:number", *INPUT], 2, "not an nn.Module"),
+        (["profile", "tests.cli.factories:number", *INPUT], 2, "must be an nn.Module, got int"),
         (["profile", "tests.cli.factories:NOT_A_FUNCTION", *INPUT], 2, "cannot be called"),
         (["profile", SMALL], 2, "--input"),
         (["profile", "unet3d-shapenet", "--input", "1,1,64,64"], 2, "4 dimensions"),
@@ -94,7 +94,12 @@ def test_errors_are_one_line(ranp, arguments, code, words):
         ("batches", "unreduced", 2, "(1, 8, 8, 8)"),
         ("batches", "number", 2, "the forward pass or the loss fails: TypeError"),
         ("float_targets", None, 2, "the forward pass or the loss fails: RuntimeError"),
-        ("broken_loader", None, 2, "the loader, asked for batch 2, fails: OSError: disk on fire"),
+        (
+            "broken_loader",
+            None,
+            2,
+            "the loader, asked for batch 2, fails: OSError: disk on fire (factories.py:",
+        ),
     ],
 )
 def test_bad_batches(ranp, tmp_path, data, loss, code, words):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import shlex
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ranp.errors import RanpError, UsageError, suggest
+from ranp.errors import UsageError
 from ranp.models import registry
+from ranp.user_code import call_factory
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -78,7 +77,12 @@ def load_network(name: str, input_text: str | None) -> Network:
         return Network(name, spec.build(), shape or spec.input_shape, spec)
     if shape is None:
         raise UsageError(f"say what input '{name}' takes, such as --input 1,1,64,64,64")
-    return Network(name, call_factory(name, "network"), shape, None)
+    from torch import nn
+
+    model = call_factory(name, "network")
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"network '{name}' must be an nn.Module, got {type(model).__name__}")
+    return Network(name, model, shape, None)
 
 
 def load_planned(
@@ -119,46 +123,6 @@ def parse_shape(text: str | None) -> tuple[int, ...] | None:
     if min(shape) < 1:
         raise UsageError(f"input shape {shape} has a size below 1")
     return shape
-
-
-def load_object(name: str, what: str) -> Any:
-    """An object named `package.module:name`, looked up from the current directory too."""
-    module_name, _, attribute = name.partition(":")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise UsageError(f"{what} '{name}': cannot import '{module_name}' ({error})") from error
-    except Exception as error:
-        raise UsageError(
-            f"{what} '{name}': importing '{module_name}' raises {type(error).__name__}: {error}"
-        ) from error
-    if not hasattr(module, attribute):
-        raise UsageError(
-            f"{what} '{name}': '{module_name}' has no '{attribute}'."
-            f"{suggest(attribute, (n for n in vars(module) if not n.startswith('_')))}"
-        )
-    return getattr(module, attribute)
-
-
-def call_factory(name: str, what: str) -> Any:
-    """Calls a factory without arguments."""
-    factory = load_object(name, what)
-    if not callable(factory):
-        raise UsageError(f"{what} '{name}' cannot be called; name a function that returns it")
-    try:
-        made = factory()
-    except RanpError:
-        raise
-    except Exception as error:
-        raise UsageError(f"{what} '{name}' raises {type(error).__name__}: {error}") from error
-    if what == "network":
-        from torch import nn
-
-        if not isinstance(made, nn.Module):
-            raise UsageError(f"{what} '{name}' returns a {type(made).__name__}, not an nn.Module")
-    return made
 
 
 def show(renderable: RenderableType) -> None:
@@ -292,10 +256,3 @@ def rate(per_second: float | None) -> str:
     if not per_second:
         return ""
     return f"{per_second:.1f}/s" if per_second >= 1 else f"{1 / per_second:.1f} s each"
-
-
-def followed(batches: Iterable[Any], step: Any) -> Iterator[Any]:
-    """Batches, each reported when the next one is asked for."""
-    for batch in batches:
-        yield batch
-        step()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -12,14 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
-from ranp.cli._common import Network, call_factory, load_object, next_command, progress
-from ranp.errors import RanpError, UsageError
+from ranp.cli._common import Network, next_command, progress
+from ranp.errors import UsageError
+from ranp.user_code import BlamedLoader, blamed, call_factory, load_object
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from ranp.graph import ChannelGraph
-    from ranp.pruning import Forward, Method, Scores
+    from ranp.pruning import Method, Scores
 
 DataOption = Annotated[
     str | None,
@@ -233,8 +233,8 @@ def run_scoring(
         scores = score(
             network.model,
             graph,
-            None if source.loader is None else _BlamedLoader(source.loader),
-            _blamed_forward(make_forward(source.loss, None)),
+            None if source.loader is None else BlamedLoader(source.loader),
+            blamed(make_forward(source.loss, None), "the forward pass or the loss"),
             statistics={s for name in methods for s in find_method(name).statistics},
             weights=weights,
             batches=source.batches,
@@ -245,47 +245,6 @@ def run_scoring(
             source=source.settings,
         )
     return scores, interruption
-
-
-@contextmanager
-def _blamed_on(what: str) -> Iterator[None]:
-    """What the user's own code raises is no internal error of ours."""
-    from ranp.pruning.batches import is_out_of_memory
-
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, RanpError) or is_out_of_memory(error):
-            raise
-        lines = str(error).strip().splitlines() or [""]
-        raise UsageError(f"{what} fails: {type(error).__name__}: {lines[0]}") from error
-
-
-class _BlamedLoader:
-    """A loader as it is, but for the errors that it raises."""
-
-    def __init__(self, loader: Iterable[Any]) -> None:
-        self._loader = loader
-
-    def __iter__(self) -> Iterator[Any]:
-        batches = iter(self._loader)
-        for number in count(1):
-            with _blamed_on(f"the loader, asked for batch {number},"):
-                batch = next(batches, self)
-            if batch is self:  # there are no more
-                return
-            yield batch
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)  # how it is shared out among processes
-
-
-def _blamed_forward(forward: Forward) -> Forward:
-    def run(model: nn.Module, batch: Any) -> Tensor:
-        with _blamed_on("the forward pass or the loss"):
-            return forward(model, batch)
-
-    return run
 
 
 def _cases(network: Network, data: str | None, samples: int, size: int | None, seed: int) -> Any:

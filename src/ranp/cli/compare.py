@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ranp.cli._common import JsonOption, QuietOption, load_object, progress, say, show, show_json
+from ranp.cli._common import JsonOption, QuietOption, progress, say, show, show_json
 from ranp.cli.train import FactoryOption
+from ranp.user_code import load_object
 
 if TYPE_CHECKING:
     from ranp.experiments.compare import Design

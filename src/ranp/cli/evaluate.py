@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from ranp.cli._common import JsonOption, QuietOption, load_object, say, show, show_json
+from ranp.cli._common import JsonOption, QuietOption, say, show, show_json
 from ranp.cli.train import FactoryOption
+from ranp.user_code import load_object
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
 WeightsOption = Annotated[

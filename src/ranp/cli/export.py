@@ -13,7 +13,6 @@ from ranp.cli._common import (
     InputOption,
     JsonOption,
     QuietOption,
-    load_object,
     load_planned,
     parse_shape,
     say,
@@ -23,6 +22,7 @@ from ranp.cli._common import (
 from ranp.cli.evaluate import WeightsOption
 from ranp.cli.train import FactoryOption
 from ranp.errors import RanpError, UsageError
+from ranp.user_code import load_object
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

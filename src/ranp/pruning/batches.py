@@ -125,21 +125,3 @@ def cut(batch: Any, pieces: int) -> list[Part]:
     size = batch_size(batch)
     chunks = torch.arange(size).tensor_split(min(pieces, size))
     return [(samples(batch, slice(int(c[0]), int(c[-1]) + 1)), len(c) / size) for c in chunks]
-
-
-_OUT_OF_MEMORY = (
-    "can't allocate memory",
-    "out of memory",
-    "not enough memory",
-    "could not create a primitive",  # oneDNN, when its own allocations fail
-    "could not create a memory object",
-    "could not execute a primitive",
-)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out; on a CPU it is a mere RuntimeError."""
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
-        return True
-    text = str(error).lower()
-    return isinstance(error, RuntimeError) and any(sign in text for sign in _OUT_OF_MEMORY)

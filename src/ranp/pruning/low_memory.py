@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import nn
 
-from ranp.errors import UsageError
-from ranp.pruning.batches import Part, batch_size, cut, is_out_of_memory
+from ranp.errors import UsageError, is_out_of_memory
+from ranp.pruning.batches import Part, batch_size, cut
 from ranp.recompute import checkpointed
 
 

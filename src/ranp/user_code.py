@@ -1,0 +1,132 @@
+"""Code of the user's: load it by name, call it, and name the line where it fails."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from ranp.errors import RanpError, UsageError, is_out_of_memory, suggest
+
+_PACKAGE = str(Path(__file__).parent)
+
+
+def load_object(name: str, what: str) -> Any:
+    """Import an object named `package.module:name`, from the current directory too.
+
+    Args:
+        name: Where the object lives.
+        what: The role it plays, such as "network"; errors begin with it.
+    """
+    module_name, _, attribute = name.partition(":")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise UsageError(f"{what} '{name}': cannot import '{module_name}' ({error})") from error
+    except Exception as error:
+        raise UsageError(
+            f"{what} '{name}': importing '{module_name}' raises {describe_failure(error)}"
+        ) from error
+    if not hasattr(module, attribute):
+        raise UsageError(
+            f"{what} '{name}': '{module_name}' has no '{attribute}'."
+            f"{suggest(attribute, (n for n in vars(module) if not n.startswith('_')))}"
+        )
+    return getattr(module, attribute)
+
+
+def call_factory(name: str, what: str) -> Any:
+    """Call a factory named `package.module:name` without arguments.
+
+    Args:
+        name: Where the factory lives.
+        what: What it makes; errors begin with it.
+    """
+    factory = load_object(name, what)
+    if not callable(factory):
+        raise UsageError(f"{what} '{name}' cannot be called; name a function that returns it")
+    try:
+        return factory()
+    except RanpError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{what} '{name}' raises {describe_failure(error)}") from error
+
+
+@contextmanager
+def blame(what: str) -> Iterator[None]:
+    """Turn whatever the user's own code raises into a `UsageError` that names its line.
+
+    Errors of ours pass, and so does running out of memory, which callers can answer.
+
+    Args:
+        what: The code that runs inside, such as "the loss".
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, RanpError) or is_out_of_memory(error):
+            raise
+        raise UsageError(f"{what} fails: {describe_failure(error)}") from error
+
+
+class BlamedLoader:
+    """A loader whose errors are the user's (see `blame`); all else is as the loader has it."""
+
+    def __init__(self, loader: Iterable[Any]) -> None:
+        self._loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the loader's batches."""
+        end = object()
+        batches = iter(self._loader)
+        for number in count(1):
+            with blame(f"the loader, asked for batch {number},"):
+                batch = next(batches, end)
+            if batch is end:
+                return
+            yield batch
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the loader has: how it is shared out among processes, how long it is."""
+        return getattr(self._loader, name)
+
+
+def blamed(function: Callable[..., Any], what: str) -> Callable[..., Any]:
+    """Return a function whose errors are the user's (see `blame`)."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with blame(what):
+            return function(*args, **kwargs)
+
+    return run
+
+
+def describe_failure(error: BaseException) -> str:
+    """Return type, first line and place of an error, such as "ValueError: no (train.py:12)".
+
+    The place is the innermost line of the user's: neither ours nor that of an installed package.
+    """
+    first = next(iter(str(error).strip().splitlines()), "")
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [
+        f for f in frames if not f.filename.startswith(_PACKAGE) and _is_written_here(f.filename)
+    ]
+    place = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
+    return f"{type(error).__name__}: {first}{place}"
+
+
+def _is_written_here(filename: str) -> bool:
+    path = Path(filename)
+    return (
+        path.exists()
+        and not {"site-packages", "dist-packages"} & set(path.parts)
+        and (Path(sys.base_prefix) not in path.parents)
+    )
