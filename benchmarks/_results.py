@@ -55,13 +55,12 @@ def main() -> None:
             f"ranp reproduce {name} --scale paper --resources-only --seeds {seeds} "
             f"--out {arguments.store}"
         )
-        outcome, _ = reproduce(
+        tables[name], files = reproduce(
             name, replace(study, seeds=seeds), arguments.store / "paper", _tell, command
         )
-        tables[name] = outcome.table
-        if outcome.picture is not None:
-            outcome.picture(DOCS / "images" / f"{name}.png")
-            _shrink(DOCS / "images" / f"{name}.png")
+        for picture in files:
+            if picture.suffix == ".png":
+                _shrink(picture, DOCS / "images" / picture.name)
     blocks = {name: tables[name].markdown(level=2) for name in TABLES}
     _fill(DOCS / "results-tables.md", blocks)
     _fill(DOCS / "results.md", {"claims": claims(study, tables)})
@@ -71,12 +70,12 @@ def _tell(cell: Cell, done: int, of: int) -> None:
     print(f"  {done}/{of} {cell['kind']} {cell.get('method', '')}", file=sys.stderr, flush=True)
 
 
-def _shrink(picture: Path) -> None:
-    """Few colours: a third of the bytes, and the same to look at."""
+def _shrink(picture: Path, target: Path) -> None:
+    """Write a copy with few colours: a third of the bytes, and the same to look at."""
     from PIL import Image  # matplotlib brings it
 
     with Image.open(picture) as image:
-        image.convert("RGB").quantize(64).save(picture, optimize=True)
+        image.convert("RGB").quantize(64).save(target, optimize=True)
 
 
 def _fill(page: Path, blocks: dict[str, str]) -> None:
@@ -172,7 +171,7 @@ _SAVED = ("gflops", "memory_mb")
 
 def _network(study: Study, pair: Pair) -> _Network:
     rows = capability(pair.name)
-    found = [study.result(cell) for cell in table_2.made(study, pair, "ranp-f").choices]
+    found = [study.result(cell) for cell in table_2.make_row(study, pair, "ranp-f").cells.choices]
     largest = tuple(
         100
         * statistics.fmean(
@@ -201,7 +200,7 @@ def _span(values: list[float]) -> str:
 def _deep(study: Study, *, pruned: bool) -> dict[str, Any]:
     """The 23-layer network, of seed 0."""
     deep = PAIRS["unet3d-23-shapenet"]
-    return study.result(table_5.made(study, deep, pruned=pruned).choices[0])
+    return study.result(table_5.make_row(study, "", deep, pruned=pruned).cells.choices[0])
 
 
 def _exact(table: ComparisonTable) -> tuple[int, int]:
@@ -233,8 +232,8 @@ def _worst(study: Study) -> float:
     return max(
         abs(100 * study.result(cell)["deviation"])
         for pair in FOUR
-        for method, resource in table_3._ROWS
-        for cell in table_3.made(study, pair, method, resource).choices
+        for method, resource in table_3.BASELINES
+        for cell in table_3.make_row(study, pair, method, resource).cells.choices
     )
 
 

@@ -17,7 +17,6 @@ from ranp.experiments.reproduce import EXPERIMENTS, find_experiment, reproduce
 from ranp.experiments.reproduce import table_capability as capability_table
 from ranp.experiments.reproduce import table_similar_resource as similar
 from ranp.experiments.reproduce.choices import Amount
-from ranp.experiments.reproduce.rows import row_of
 from ranp.experiments.reproduce.scales import FOUR, PAIRS, SCALES, input_shape
 from ranp.experiments.reproduce.study import Study
 from ranp.experiments.store import Store
@@ -47,11 +46,12 @@ def quiet(cell, done, of):
     pass
 
 
-def test_all_tables_and_figures_have_a_name_and_a_module():
+def test_all_tables_and_figures_declare_their_cells(tmp_path):
     assert set(EXPERIMENTS) == NAMES
     for experiment in EXPERIMENTS.values():
-        module = experiment.module()
-        assert callable(module.cells) and callable(module.show)
+        exhibit = experiment.declare(study(tmp_path))
+        assert exhibit.cells
+        assert (exhibit.draw is not None) is experiment.name.startswith("fig")
 
 
 def test_an_unknown_name_is_refused_with_a_suggestion():
@@ -88,11 +88,10 @@ def test_every_metric_that_the_paper_prints_is_one_that_training_measures(pair, 
 def test_rows_that_need_no_data_are_the_papers_to_the_last_digit(pair, paper_sized):
     rows = []
     for method in ("full", "layerwise", "random"):
-        made = capability_table.made(paper_sized, pair, method)
-        paper_sized.complete(made.cells, quiet)
-        row = capability(pair.name)[method]
-        assert row["check"] == "exact"
-        rows.append(row_of(paper_sized, pair, method, made, row, exact=True))
+        row = capability_table.make_row(paper_sized, pair, method)
+        assert row.exact and row.printed == capability(pair.name)[method]
+        paper_sized.complete(row.cells.choices, quiet)
+        rows.append(row.show(paper_sized))
     table = ComparisonTable("", (), tuple(rows), tolerance=printed()["tolerance"])
     assert [table.verdict(row) for row in rows] == ["exact"] * 3
     for row in rows:
@@ -106,12 +105,12 @@ def test_baselines_at_the_papers_budget_come_near_its_similar_resource_rows(
     name, method, resource, paper_sized
 ):
     """They depend on no data: what differs is how the budget was met there."""
-    (cell,) = similar._at_papers_budget(paper_sized, PAIRS[name], method, resource).choices
+    row = similar.make_row_at_papers_budget(paper_sized, PAIRS[name], method, resource)
+    (cell,) = row.cells.choices
     paper_sized.complete([cell], quiet)
     result = paper_sized.result(cell)
     assert abs(result["deviation"]) < 0.01
-    row = similar._printed(PAIRS[name], method, resource)
-    assert result["sparsity"] == pytest.approx(row["sparsity"], abs=0.02)
+    assert result["sparsity"] == pytest.approx(row.printed["sparsity"], abs=0.02)
 
 
 @pytest.fixture(scope="module")
@@ -123,12 +122,12 @@ def small(tmp_path_factory) -> tuple[Study, Path]:
 @pytest.mark.parametrize("name", ["fig-importance", "fig-retained", "fig-mnmg"])
 def test_three_of_them_in_the_smallest_size(name, small):
     of_smoke, out = small
-    outcome, files = reproduce(name, of_smoke, out)
+    table, files = reproduce(name, of_smoke, out)
     check_files(name, files)
-    check_page(outcome.table, files[-1])
-    networks = {row.group for row in outcome.table.rows}
+    check_page(table, files[-1])
+    networks = {row.group for row in table.rows}
     assert networks == {"3D-UNet, ShapeNet", "3D-UNet, BraTS'18"}
-    assert len(outcome.table.rows) == 2 * 15
+    assert len(table.rows) == 2 * 15
 
 
 def check_files(name: str, files: list[Path]) -> None:
@@ -186,12 +185,12 @@ def test_methods_share_the_scores_of_a_seed_and_seeds_share_what_has_none(tmp_pa
 @pytest.mark.parametrize("resource", ["gflops", "memory"])
 def test_baselines_are_brought_to_what_ranp_costs(small, method, resource):
     of_smoke, _ = small
-    made = similar.made(of_smoke, SHAPENET, method, resource)
-    ranp = capability_table.made(of_smoke, SHAPENET, "ranp-f")
-    of_smoke.complete([*made.cells, *ranp.cells], quiet)
+    row = similar.make_row(of_smoke, SHAPENET, method, resource)
+    ranp = capability_table.make_row(of_smoke, SHAPENET, "ranp-f")
+    of_smoke.complete([*row.cells.choices, *ranp.cells.choices], quiet)
     key = "gflops" if resource == "gflops" else "memory_mb"
     (reached,), (budget,) = (
-        [of_smoke.result(cell)["costs"][key] for cell in each.choices] for each in (made, ranp)
+        [of_smoke.result(cell)["costs"][key] for cell in each.cells.choices] for each in (row, ranp)
     )
     # The networks of this scale are tiny: a neuron is up to a few per cent of one.
     assert reached == pytest.approx(budget, rel=0.04)
@@ -213,7 +212,7 @@ def test_data_that_is_not_there_is_left_out_or_asked_for(tmp_path):
     with pytest.raises(UsageError, match="directory shapenet"):
         partial.pairs([SHAPENET])
     with pytest.raises(UsageError, match="no directory 'shapenet'"):
-        EXPERIMENTS["table-transfer"].module().cells(partial)
+        EXPERIMENTS["table-transfer"].declare(partial)
 
 
 def test_a_data_set_on_disk_is_scored_wherever_it_lies(tmp_path):
@@ -246,8 +245,8 @@ def test_killed_half_way_and_started_again_nothing_is_computed_twice(tmp_path):
 
     told = []
     of_smoke = study(tmp_path, resources_only=True)
-    outcome, _ = reproduce("fig-retained", of_smoke, tmp_path / "out", lambda *c: told.append(c))
-    assert outcome.table.rows
+    table, _ = reproduce("fig-retained", of_smoke, tmp_path / "out", lambda *c: told.append(c))
+    assert table.rows
     total = len(list(tmp_path.glob("cells/*/record.json")))
     assert total == 2 + 6  # two networks scored, three methods on each
     assert len(told) == total - len(before)
@@ -257,14 +256,14 @@ def test_killed_half_way_and_started_again_nothing_is_computed_twice(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_every_one_of_them_ends_on_generated_data(name, everything):
-    outcome, files = reproduce(name, everything, everything.store.directory.parent / "out")
+    table, files = reproduce(name, everything, everything.store.directory.parent / "out")
     check_files(name, files)
-    check_page(outcome.table, files[-1])
+    check_page(table, files[-1])
     scatters = files[-1].read_text().count('class="scatter"')
     assert (scatters > 0) is EXPERIMENTS[name].trains
     trained = [
         figure
-        for row in outcome.table.rows
+        for row in table.rows
         for key, figure in row.figures.items()
         if key in ("miou", "iou ET", "top1")
     ]

@@ -9,7 +9,7 @@ import pytest
 
 from ranp.experiments import store
 from ranp.experiments.reproduce.page import compare_group, make_page
-from ranp.experiments.reproduce.rows import Made, time_figures
+from ranp.experiments.reproduce.rows import RowCells, time_figures
 from ranp.experiments.reproduce.study import Study
 from ranp.experiments.store import Store
 from ranp.report.comparison import Comparison
@@ -92,10 +92,10 @@ def test_time_is_the_processors_unless_a_gpu_trained(tmp_path):
             [{**times, "device": "cpu"}, {**times, "device": "A100"}, {"outcome": "diverged"}]
         )
     )
-    assert time_figures(study, Made((), (cpu, diverged))) == {"cpu_seconds": Figure((4.0,))}
-    assert time_figures(study, Made((), (gpu,))) == {"seconds": Figure((5.0,))}
-    assert time_figures(study, Made((), (diverged,))) == {}
-    assert time_figures(study, Made(())) == {}
+    assert time_figures(study, RowCells((), (cpu, diverged))) == {"cpu_seconds": Figure((4.0,))}
+    assert time_figures(study, RowCells((), (gpu,))) == {"seconds": Figure((5.0,))}
+    assert time_figures(study, RowCells((), (diverged,))) == {}
+    assert time_figures(study, RowCells(())) == {}
 
 
 def test_the_page_tells_scale_seeds_data_and_versions(tmp_path, monkeypatch):

@@ -64,12 +64,12 @@ def command(
     say(quiet, f"{experiment.paper}, {experiment.about}: scale {scale}, in {out}")
     with _Progress(quiet) as progress:
         command = shlex.join(["ranp", *sys.argv[1:]])
-        outcome, files = reproduce(name, study, out / scale, progress, command)
+        table, files = reproduce(name, study, out / scale, progress, command)
     if as_json:
-        show_json({"files": [str(path) for path in files], **outcome.table.to_dict()})
+        show_json({"files": [str(path) for path in files], **table.to_dict()})
     else:
-        for group in outcome.table.groups():
-            show(_table(outcome.table, group))
+        for group in table.groups():
+            show(_table(table, group))
             show("")
     say(quiet, f"Written: {files[0]} and {', '.join(path.suffix for path in files[1:])}")
     given = "" if data is None else f" --data {data}"

@@ -1,7 +1,7 @@
-"""The paper's tables and figures: one module for each, named as the command names it.
+"""The paper's tables and figures: a module for each, or for two that differ in their methods.
 
-A module has two functions: `cells(study)` says what must be computed, and `show(study)` makes the
-table or picture of it. Importing this package does not import torch.
+Its `declare(study, name)` returns the rows, from which follow the cells to be computed, the table
+and the page. Importing this package does not import torch.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ranp.errors import UsageError, suggest
 
 if TYPE_CHECKING:
-    from ranp.experiments.reproduce.rows import Outcome
+    from ranp.experiments.reproduce.rows import Exhibit
     from ranp.experiments.reproduce.study import Study
     from ranp.experiments.store import Cell
+    from ranp.report.table import ComparisonTable
 
 
 @dataclass(frozen=True)
@@ -24,29 +25,38 @@ class Experiment:
     """A table or figure of the paper.
 
     Attributes:
-        name: On the command line.
-        paper: What the paper calls it.
-        about: One line for people.
-        trains: Whether the paper's has figures of trained networks.
+        name: Name on the command line.
+        paper: Number in the paper.
+        about: One line on what it shows.
+        trains: Whether it shows figures of trained networks.
+        module: Module that declares it; by default that of its name.
     """
 
     name: str
     paper: str
     about: str
     trains: bool = True
+    module: str | None = None
 
-    def module(self) -> Any:
-        """The module of it; imports torch."""
+    def declare(self, study: Study) -> Exhibit:
+        """Return its cells and what is made of them; imports torch."""
         import importlib
 
-        return importlib.import_module(f"{__name__}.{self.name.replace('-', '_')}")
+        module = importlib.import_module(f"{__name__}.{self.module or self.name.replace('-', '_')}")
+        exhibit: Exhibit = module.declare(study, self.name)
+        return exhibit
 
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
         Experiment("table-vanilla", "Table 1", "MPMG-sum and MNMG-sum at their max sparsity"),
-        Experiment("table-vanilla-full", "Table 6", "all six measures at their max sparsity"),
+        Experiment(
+            "table-vanilla-full",
+            "Table 6",
+            "all six measures at their max sparsity",
+            module="table_vanilla",
+        ),
         Experiment("table-capability", "Table 2", "eight methods on four networks"),
         Experiment("table-similar-resource", "Table 3", "baselines at RANP-f's FLOPs or memory"),
         Experiment("table-initialisation", "Table 7", "orthogonal against Glorot", trains=False),
@@ -57,13 +67,19 @@ EXPERIMENTS: dict[str, Experiment] = {
         Experiment("fig-retained", "Figures 3, 11", "neurons kept in every layer", trains=False),
         Experiment("fig-sparsity", "Figure 4", "resources and accuracy against sparsity"),
         Experiment("fig-convergence", "Figure 5", "loss and accuracy against epochs and time"),
-        Experiment("fig-mnmg", "Figure 9", "MNMG-sum beside MPMG-sum", trains=False),
+        Experiment(
+            "fig-mnmg",
+            "Figure 9",
+            "MNMG-sum beside MPMG-sum",
+            trains=False,
+            module="fig_importance",
+        ),
     )
 }
 
 
 def find_experiment(name: str) -> Experiment:
-    """The table or figure of a name, or an error that suggests the closest."""
+    """Return the table or figure of a name, or raise an error that suggests the closest."""
     if name not in EXPERIMENTS:
         raise UsageError(f"unknown table or figure '{name}'.{suggest(name, EXPERIMENTS)}")
     return EXPERIMENTS[name]
@@ -75,18 +91,18 @@ def reproduce(
     out: Path,
     on_cell: Callable[[Cell, int, int], None] = lambda cell, done, of: None,
     command: str | None = None,
-) -> tuple[Outcome, list[Path]]:
-    """Computes what is missing of a table or figure, and writes it.
+) -> tuple[ComparisonTable, list[Path]]:
+    """Compute the missing cells of a table or figure, and write it.
 
     Args:
-        name: Of the table or figure.
+        name: Name of the table or figure.
         study: Scale, seeds, data and the store.
-        out: Where Markdown, CSV, JSON, pictures and the page go.
-        on_cell: Told of each cell before it is computed (see `Study.complete`).
-        command: The command that makes it again; the page names it.
+        out: Directory for Markdown, CSV, JSON, pictures and the page.
+        on_cell: Called before each cell is computed (see `Study.complete`).
+        command: Command that makes it again, shown on the page.
 
     Returns:
-        What came out, and the files that were written.
+        The table and the files that were written.
     """
     import json
 
@@ -95,26 +111,26 @@ def reproduce(
     from ranp.files import ensure_directory, write_text
     from ranp.report.reproduction import write_reproduction
 
-    module = find_experiment(name).module()
-    cells = with_parts(module.cells(study))
+    exhibit = find_experiment(name).declare(study)
+    cells = with_parts(exhibit.cells)
     study.complete(cells, on_cell)
-    outcome: Outcome = module.show(study)
+    table = exhibit.table()
     ensure_directory(out)
     content = {
         "name": name,
         "scale": study.scale,
         "seeds": study.seeds,
         "resources_only": study.resources_only,
-        **outcome.table.to_dict(),
+        **table.to_dict(),
     }
-    files = [out / f"{name}.{ending}" for ending in ("md", "csv", "json")]
-    texts = (outcome.table.markdown(), outcome.table.csv(), json.dumps(content, indent=1) + "\n")
-    for path, text in zip(files, texts, strict=True):
-        write_text(path, text)
+    texts = {"md": table.markdown(), "csv": table.csv(), "json": json.dumps(content, indent=1)}
+    files = [out / f"{name}.{suffix}" for suffix in texts]
+    for path, text in zip(files, texts.values(), strict=True):
+        write_text(path, text if text.endswith("\n") else f"{text}\n")
     pictures = []
-    if outcome.picture is not None:
-        pictures = [out / f"{name}.{ending}" for ending in ("png", "svg")]
+    if exhibit.draw is not None:
+        pictures = [out / f"{name}.{suffix}" for suffix in ("png", "svg")]
         for path in pictures:
-            outcome.picture(path)
-    page = make_page(name, study, cells, outcome.table, pictures, command)
-    return outcome, [*files, *pictures, write_reproduction(page, out / f"{name}.html")]
+            exhibit.draw(path)
+    page = make_page(name, study, cells, table, pictures, command)
+    return table, [*files, *pictures, write_reproduction(page, out / f"{name}.html")]

@@ -7,87 +7,91 @@ from typing import Any
 
 from ranp.errors import UsageError
 from ranp.experiments.reproduce.choices import Amount
-from ranp.experiments.reproduce.rows import LABELS, Outcome, about_data, columns, cost_figures
+from ranp.experiments.reproduce.rows import (
+    LABELS,
+    Exhibit,
+    RowCells,
+    TableRow,
+    cost_figures,
+    make_columns,
+    make_exhibit,
+)
 from ranp.experiments.reproduce.scales import PAIRS
 from ranp.experiments.reproduce.study import Study
-from ranp.experiments.store import Cell
 from ranp.report.paper_figures import Progress, draw_learning
-from ranp.report.table import Column, ComparisonTable, Figure, Row
+from ranp.report.table import Column, Figure
 
 _DEEP = PAIRS["unet3d-23-shapenet"]
-_BATCH = {"full": 1, "ranp-f": 4}
 # In forty hours on one of the paper's GPUs the full network ran 6 epochs, and RANP-f's 26.
-_EPOCHS = {"full": 6, "ranp-f": 26}
+_BATCH_AND_EPOCHS = {"full": (1, 6), "ranp-f": (4, 26)}
 
 
-def made(study: Study, method: str) -> Cell:
-    """The cell of a curve, of seed 0."""
-    plan = None
-    if method != "full":
-        plan = study.choice(_DEEP, method, Amount(sparsity=study.sparsity(_DEEP)), 0)
-    changes: dict[str, Any] = {"batch": _BATCH[method], "epochs": _EPOCHS[method]}
-    changes["optimizer__lr"] = 0.01
-    if study.scale == "paper":
-        changes["data__size"] = 128  # "the largest spatial size of one sample on a single GPU"
-    if study.scale == "smoke":
-        changes["epochs"] = 2
-    return study.training(_DEEP, plan, 0, **changes)
-
-
-def cells(study: Study) -> list[Cell]:
-    """Both curves' cells."""
+def declare(study: Study, name: str) -> Exhibit:
+    """Return the figure, and a table of where the curves end."""
     if study.resources_only:
         raise UsageError(
             "fig-convergence is about training: without it there is nothing to draw; leave "
             "--resources-only away"
         )
     study.require_all((_DEEP,))
-    return [made(study, method) for method in _BATCH]
-
-
-def show(study: Study) -> Outcome:
-    """The figure, and a table of where the curves end."""
-    runs, rows = {}, []
-    for method, batch in _BATCH.items():
-        cell = made(study, method)
-        history, result = study.history(cell), study.result(cell)
-        label = f"{LABELS[method]}, batch {batch}"
-        measured = [line for line in history if "metrics" in line]
-        runs[label] = Progress(
-            [line["epoch"] for line in measured],
-            [line["seconds"] / 3600 for line in measured],
-            [line["loss"] for line in measured],
-            [100 * line["metrics"]["miou"] for line in measured],
-        )
-        last = history[-1]
-        figures = {
-            **cost_figures(study, _DEEP, [{"costs": result, "full": result["full"]}], None),
-            "epochs": Figure((last["epoch"],), _EPOCHS[method] if study.at_paper_size else None),
-            "minutes": Figure((last["seconds"] / 60,), 2400 if study.at_paper_size else None),
-            "loss": Figure((last["loss"],)),
-            "miou": Figure((100 * last["metrics"]["miou"],)),
-        }
-        rows.append(Row(_DEEP.title, label, figures))
+    rows = [_make_row(study, method) for method in _BATCH_AND_EPOCHS]
 
     def draw(path: Path) -> None:
-        draw_learning(path, runs, "mIoU")
+        draw_learning(path, {row.label: _progress(study, row) for row in rows}, "mIoU")
 
-    return Outcome(
-        ComparisonTable(
-            "Figure 5: a faster convergence with increased batch size",
-            (
-                *columns(study, (), sparsity=False),
-                Column("epochs", "Epochs", 0, points=True),
-                Column("minutes", "Minutes"),
-                Column("loss", "Loss"),
-                Column("miou", "mIoU (%)"),
-            ),
-            tuple(rows),
-            (
-                *about_data(study, (_DEEP,), one_seed=True),
-                "Batch 1 for the full network and 4 for RANP-f's at 80 %, learning rate 0.01. The "
-                "paper trained each for 40 hours at 128³, which were 6 and 26 epochs.",
-            ),
-        ),
-        draw,
+    return make_exhibit(
+        study,
+        "Figure 5: a faster convergence with increased batch size",
+        rows,
+        (_DEEP,),
+        [
+            *make_columns(study, (), sparsity=False),
+            Column("epochs", "Epochs", 0, points=True),
+            Column("minutes", "Minutes"),
+            Column("loss", "Loss"),
+            Column("miou", "mIoU (%)"),
+        ],
+        about="Batch 1 for the full network and 4 for RANP-f's at 80 %, learning rate 0.01. The "
+        "paper trained each for 40 hours at 128³, which were 6 and 26 epochs.",
+        one_seed=True,
+        draw=draw,
+    )
+
+
+def _make_row(study: Study, method: str) -> TableRow:
+    """Return the row of a curve, of seed 0."""
+    batch, epochs = _BATCH_AND_EPOCHS[method]
+    plan = None
+    if method != "full":
+        plan = study.choice(_DEEP, method, Amount(sparsity=study.sparsity(_DEEP)), 0)
+    changes: dict[str, Any] = {"batch": batch, "epochs": epochs, "optimizer__lr": 0.01}
+    if study.scale == "paper":
+        changes["data__size"] = 128  # "the largest spatial size of one sample on a single GPU"
+    if study.scale == "smoke":
+        changes["epochs"] = 2
+    cells = RowCells((), (study.training(_DEEP, plan, 0, **changes),))
+    printed = {"epochs": epochs, "minutes": 2400} if study.at_paper_size else {}
+    return TableRow(_DEEP, f"{LABELS[method]}, batch {batch}", cells, printed, figures=_figures)
+
+
+def _figures(study: Study, row: TableRow) -> dict[str, Figure]:
+    (cell,) = row.cells.trainings
+    last, result = study.history(cell)[-1], study.result(cell)
+    return {
+        **cost_figures(study, row, [{"costs": result, "full": result["full"]}]),
+        "epochs": Figure((last["epoch"],), row.printed.get("epochs")),
+        "minutes": Figure((last["seconds"] / 60,), row.printed.get("minutes")),
+        "loss": Figure((last["loss"],)),
+        "miou": Figure((100 * last["metrics"]["miou"],)),
+    }
+
+
+def _progress(study: Study, row: TableRow) -> Progress:
+    (cell,) = row.cells.trainings
+    measured = [line for line in study.history(cell) if "metrics" in line]
+    return Progress(
+        [line["epoch"] for line in measured],
+        [line["seconds"] / 3600 for line in measured],
+        [line["loss"] for line in measured],
+        [100 * line["metrics"]["miou"] for line in measured],
     )

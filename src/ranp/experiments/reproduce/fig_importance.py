@@ -1,20 +1,17 @@
-"""Figures 3 and 10: the importance of every neuron, layer by layer."""
+"""Figures 3, 9 and 10: the importance of every neuron, layer by layer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from ranp.experiments.reproduce.rows import LABELS, Outcome, about_data
-from ranp.experiments.reproduce.scales import PAIRS
+from ranp.experiments.reproduce.rows import LABELS, Exhibit, about_data, layer_rows, make_table
+from ranp.experiments.reproduce.scales import SEGMENTATION
 from ranp.experiments.reproduce.study import Study
-from ranp.experiments.store import Cell
 from ranp.report.paper_figures import draw_importance
-from ranp.report.table import Column, ComparisonTable, Figure, Row
+from ranp.report.table import Column, ComparisonTable
 
-_SEGMENTATION = (PAIRS["unet3d-shapenet"], PAIRS["unet3d-brats"])
-
-BY_NAME: Mapping[str, tuple[str, Mapping[str, str]]] = {
+_FIGURES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "fig-importance": (
         "Figures 3 and 10: neuron importance becomes balanced and resource aware",
         {method: LABELS[method] for method in ("vanilla", "weighted", "ranp-f")},
@@ -33,43 +30,44 @@ BEHIND_BATCH_NORM = (
 )
 
 
-def cells(study: Study, name: str = "fig-importance") -> list[Cell]:
-    """The cells of one of the figures; seed 0 is drawn."""
-    pairs = study.pairs(_SEGMENTATION)
-    return [study.importance(pair, method) for pair in pairs for method in BY_NAME[name][1]]
+def declare(study: Study, name: str) -> Exhibit:
+    """Return one of the figures, of seed 0, with a table of the layers' means."""
+    title, methods = _FIGURES[name]
+    cells = {
+        pair: {method: study.importance(pair, method) for method in methods}
+        for pair in study.pairs(SEGMENTATION)
+    }
 
-
-def show(study: Study, name: str = "fig-importance") -> Outcome:
-    """One of the figures, and a table of the layers' means."""
-    title, methods = BY_NAME[name]
-    pairs, rows = study.pairs(_SEGMENTATION), []
-    panels: dict[str, dict[str, list[list[float]]]] = {}
-    for pair in pairs:
-        found = {m: study.result(study.importance(pair, m)) for m in methods}
-        panels[pair.title] = {methods[m]: found[m]["importance"] for m in methods}
-        for number, layer in enumerate(next(iter(found.values()))["layers"]):
-            figures = {
-                method: Figure((_share_of_mean(result["importance"], number),))
-                for method, result in found.items()
-            }
-            rows.append(Row(pair.title, f"{number + 1}. `{layer}`", figures))
+    def table() -> ComparisonTable:
+        rows = []
+        for pair, by_method in cells.items():
+            found = {method: study.result(cell) for method, cell in by_method.items()}
+            means = {method: _shares_of_mean(each["importance"]) for method, each in found.items()}
+            rows += layer_rows(pair, next(iter(found.values()))["layers"], means)
+        about = [
+            about_data(study, list(cells), one_seed=True),
+            "The paper prints no figures here, only pictures. Given is the mean importance of a "
+            "layer's neurons over that of all neurons: 1 everywhere is balanced.",
+        ]
+        about += [BEHIND_BATCH_NORM] if "mnmg-sum" in methods else []
+        columns = [Column(method, label, 3, significant=True) for method, label in methods.items()]
+        return make_table(study, title, rows, columns, about)
 
     def draw(path: Path) -> None:
+        panels = {
+            pair.title: {
+                methods[method]: study.result(cell)["importance"]
+                for method, cell in by_method.items()
+            }
+            for pair, by_method in cells.items()
+        }
         draw_importance(path, panels, shared=name == "fig-importance")
 
-    about = [
-        "The paper prints no figures here, only pictures. Given is the mean importance of a "
-        "layer's neurons over that of all neurons: 1 everywhere is balanced."
-    ]
-    about += [BEHIND_BATCH_NORM] if "mnmg-sum" in methods else []
-    columns = tuple(Column(m, label, 3, significant=True) for m, label in methods.items())
-    table = ComparisonTable(
-        title, columns, tuple(rows), (*about_data(study, pairs, one_seed=True), *about)
-    )
-    return Outcome(table, draw)
+    return Exhibit([c for by_method in cells.values() for c in by_method.values()], table, draw)
 
 
-def _share_of_mean(layers: list[list[float]], number: int) -> float:
+def _shares_of_mean(layers: list[list[float]]) -> list[float]:
+    """Return the mean of every layer over the mean of all neurons."""
     everything = [value for layer in layers for value in layer]
     mean = sum(everything) / len(everything)
-    return sum(layers[number]) / len(layers[number]) / mean if mean else 0.0
+    return [sum(layer) / len(layer) / mean if mean else 0.0 for layer in layers]

@@ -2,63 +2,46 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ranp.experiments.paper import capability
 from ranp.experiments.reproduce import table_capability
-from ranp.experiments.reproduce.rows import LABELS, Outcome, metric_figures
+from ranp.experiments.reproduce.rows import LABELS, Exhibit
 from ranp.experiments.reproduce.scales import FOUR, Pair
 from ranp.experiments.reproduce.study import Study
-from ranp.experiments.store import Cell
 from ranp.report.paper_figures import Overview, Point, draw_overview
+from ranp.report.table import Figure
 
 
-def cells(study: Study) -> list[Cell]:
-    """Those of the table of pruning capability."""
-    return table_capability.cells(study)
-
-
-def show(study: Study) -> Outcome:
-    """The figure, with the table that it is drawn from."""
-    panels = {pair.title: _overview(study, pair) for pair in study.pairs(FOUR)}
+def declare(study: Study, name: str) -> Exhibit:
+    """Return the figure, with the table that it is drawn from: Table 2."""
     unit = ("GFLOPs", "memory (MB)")
     if not study.at_paper_size:
         unit = ("GFLOPs (% of full)", "memory (% of full)")
 
     def draw(path: Path) -> None:
+        panels = {pair.title: _overview(study, pair) for pair in study.pairs(FOUR)}
         draw_overview(path, panels, unit)
 
-    return Outcome(table_capability.table(study, "Figure 1: neuron pruning methods compared"), draw)
+    title = "Figure 1: neuron pruning methods compared"
+    return replace(table_capability.declare(study, name, title), draw=draw)
 
 
 def _overview(study: Study, pair: Pair) -> Overview:
+    """Return ours and the paper's networks: costs, or shares of the full network, and loss."""
     metric, paper = next(iter(pair.metrics)), capability(pair.name)
+    keys = [key if study.at_paper_size else f"{key}_share" for key in ("gflops", "memory_mb")]
     ours: dict[str, Point] = {}
-    reached: dict[str, float] = {}
-    for method in table_capability.METHODS:
-        made = table_capability.made(study, pair, method)
-        results = [study.result(cell) for cell in made.choices]
-        figure = metric_figures(study, pair, made, None).get(metric)
-        if figure is not None and figure.mean is not None:
-            reached[method] = figure.mean
-        loss = None
-        if method in reached and "full" in reached:
-            loss = reached["full"] - reached[method]
-        costs = [(_cost(study, r, "gflops"), _cost(study, r, "memory_mb")) for r in results]
-        gflops, memory = (sum(values) / len(costs) for values in zip(*costs, strict=True))
-        ours[LABELS[method]] = Point(gflops, memory, loss)
-    printed = {}
-    for method, row in paper.items():
-        result = {"costs": row, "full": paper["full"]}
-        loss = paper["full"]["metrics"][metric][0] - row["metrics"][metric][0]
-        printed[LABELS[method]] = Point(
-            _cost(study, result, "gflops"), _cost(study, result, "memory_mb"), loss
-        )
-    return Overview(ours, printed, pair.metrics[metric])
-
-
-def _cost(study: Study, result: dict[str, Any], key: str) -> float:
-    """A resource, or its share of the full network where sizes differ."""
-    value = float(result["costs"][key])
-    return value if study.at_paper_size else 100 * value / float(result["full"][key])
+    theirs: dict[str, Point] = {}
+    full: float | None = None
+    for method, label in LABELS.items():
+        figures = table_capability.make_row(study, pair, method).show(study).figures
+        reached = figures.get(metric, Figure()).mean
+        full = reached if method == "full" else full
+        loss = None if full is None or reached is None else full - reached
+        gflops, memory = (figures[key] for key in keys)
+        ours[label] = Point(gflops.mean or 0.0, memory.mean or 0.0, loss)
+        printed_loss = paper["full"]["metrics"][metric][0] - paper[method]["metrics"][metric][0]
+        theirs[label] = Point(gflops.printed or 0.0, memory.printed or 0.0, printed_loss)
+    return Overview(ours, theirs, pair.metrics[metric])

@@ -1,13 +1,17 @@
-"""From what cells came to, to rows beside the paper's."""
+"""Rows of the paper's tables: declared once, with the cells and the printed figures of each.
+
+What must be computed follows from the rows, and so does the table.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ranp.experiments.paper import RESOURCES, printed
+from ranp.experiments.reproduce.choices import Amount
 from ranp.experiments.reproduce.scales import Pair
 from ranp.experiments.reproduce.study import Study
 from ranp.experiments.store import Cell
@@ -23,59 +27,211 @@ LABELS = {
     "ranp-m": "RANP-m",
     "ranp-f": "RANP-f",
 }
-"""What the paper calls the methods."""
+"""Names of the methods in the paper, in the order of its tables."""
 
 TIMES = (Column("cpu_seconds", "CPU s", digits=1), Column("seconds", "Seconds", digits=1))
-"""How long training took; a run has one of the two."""
+"""Training time; a run has one of the two."""
 
 _TITLES = {"param_mb": "Param (MB)", "gflops": "GFLOPs", "memory_mb": "Memory (MB)"}
 
 
-class Draw(Protocol):
-    """Draws a picture; the ending of the name says which format."""
-
-    def __call__(self, path: Path) -> None:
-        """To a file."""
-
-
 @dataclass(frozen=True)
-class Outcome:
-    """What an experiment comes to.
-
-    Attributes:
-        table: Our figures beside the paper's.
-        picture: Draws the figure, where the paper has one.
-    """
-
-    table: ComparisonTable
-    picture: Draw | None = None
-
-
-@dataclass(frozen=True)
-class Made:
+class RowCells:
     """The cells of one row, by seed.
 
     Attributes:
-        choices: Resources.
-        trainings: The same networks, trained; empty where nothing is.
+        choices: Resources of its networks.
+        trainings: Training runs of the same networks; empty if nothing is trained.
     """
 
     choices: tuple[Cell, ...]
-    trainings: tuple[Cell, ...] = field(default=())
+    trainings: tuple[Cell, ...] = ()
 
     @property
-    def cells(self) -> list[Cell]:
+    def all(self) -> tuple[Cell, ...]:
         """All of them."""
-        return [*self.choices, *self.trainings]
+        return (*self.choices, *self.trainings)
 
 
-def columns(study: Study, pairs: Sequence[Pair], *, sparsity: bool = True) -> list[Column]:
-    """Sparsity, resources, and the metrics and times of some pairs.
+def make_row_cells(
+    study: Study,
+    pair: Pair,
+    method: str,
+    amount: Amount | None = None,
+    *,
+    weights: str = "fresh",
+    batch: int | None = None,
+    one_draw: bool = False,
+    train: bool = True,
+) -> RowCells:
+    """Return the cells of a method's networks, one for every seed.
+
+    Args:
+        study: Scale, seeds and data.
+        pair: Network and data set.
+        method: Name of the pruning method, or "full".
+        amount: How much is pruned; not needed for the full network.
+        weights: Initialization of the network that is scored.
+        batch: Batch size of the training step whose memory is predicted, if any.
+        one_draw: Whether all seeds train the network that seed 0 draws.
+        train: Whether the networks are trained, if the study trains at all.
+    """
+    plans: list[Cell | None] = [None] * study.seeds
+    choices = [study.full(pair, batch)]
+    if amount is not None:
+        seeds = (0 if one_draw else seed for seed in study.each_seed)
+        choices = [
+            study.choice(pair, method, amount, seed, weights=weights, batch=batch) for seed in seeds
+        ]
+        plans = list(choices)
+    trainings = [study.training(pair, plan, seed) for seed, plan in enumerate(plans)]
+    distinct = {repr(cell): cell for cell in choices}
+    trained = train and study.trains(pair)
+    return RowCells(tuple(distinct.values()), tuple(trainings) if trained else ())
+
+
+def paper_figures(study: Study, row: TableRow) -> dict[str, Figure]:
+    """Return sparsity, resources, metrics and time of a row beside the printed ones."""
+    return {
+        "sparsity": sparsity_figure(study, row),
+        **cost_figures(study, row, [study.result(cell) for cell in row.cells.choices]),
+        **metric_figures(study, row),
+        **time_figures(study, row.cells),
+    }
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A row of a table, before anything of it is computed.
+
+    Attributes:
+        pair: Network and data set.
+        label: Heading of the row.
+        cells: Its networks.
+        printed: What the paper prints of it.
+        exact: Whether its resources depend neither on data nor on chance.
+        figures: Makes its figures from complete cells.
+        parts: Further cells that `figures` or the picture reads.
+        group: Heading of the rows it belongs to; by default the pair's.
+        series: The curve that it is a point of, if it is.
+    """
+
+    pair: Pair
+    label: str
+    cells: RowCells
+    printed: Mapping[str, Any] = field(default_factory=dict)
+    exact: bool = False
+    figures: Callable[[Study, TableRow], dict[str, Figure]] = paper_figures
+    parts: tuple[Cell, ...] = ()
+    group: str | None = None
+    series: str | None = None
+
+    def show(self, study: Study) -> Row:
+        """Return the row of the table."""
+        return Row(
+            group=self.group or self.pair.title,
+            label=self.label,
+            figures=self.figures(study, self),
+            note=_note(study, self),
+            series=self.series,
+        )
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """A table or figure of the paper.
+
+    Attributes:
+        cells: What must be computed for it.
+        table: Makes the table from complete cells.
+        draw: Draws the figure to a file, whose suffix says the format; None for tables.
+    """
+
+    cells: Sequence[Cell]
+    table: Callable[[], ComparisonTable]
+    draw: Callable[[Path], None] | None = None
+
+
+def make_exhibit(
+    study: Study,
+    title: str,
+    rows: Sequence[TableRow],
+    pairs: Sequence[Pair],
+    columns: Iterable[Column],
+    *,
+    about: str | None = None,
+    one_seed: bool = False,
+    draw: Callable[[Path], None] | None = None,
+) -> Exhibit:
+    """Return the table of some rows.
+
+    Args:
+        study: Scale, seeds, data and the store.
+        title: Heading of the table.
+        rows: The rows.
+        pairs: Networks and data sets in it.
+        columns: Its columns.
+        about: What a reader must know beside scale and data.
+        one_seed: Whether only seed 0 is shown.
+        draw: Draws the figure, if the paper has one.
+    """
+    wanted = [cell for row in rows for cell in (*row.cells.all, *row.parts)]
+    return Exhibit(
+        wanted,
+        lambda: make_table(
+            study,
+            title,
+            [row.show(study) for row in rows],
+            columns,
+            [about_data(study, pairs, one_seed=one_seed), *([about] if about else [])],
+        ),
+        draw,
+    )
+
+
+def make_table(
+    study: Study, title: str, rows: Iterable[Row], columns: Iterable[Column], about: Iterable[str]
+) -> ComparisonTable:
+    """Return a table beside the paper's; figures are checked if sizes are the paper's."""
+    return ComparisonTable(
+        title,
+        tuple(columns),
+        tuple(rows),
+        tuple(about),
+        printed()["tolerance"],
+        checked=study.at_paper_size,
+    )
+
+
+def layer_rows(
+    pair: Pair, layers: Sequence[str], figures: Mapping[str, Sequence[float]]
+) -> list[Row]:
+    """Return a row for every layer of a network.
+
+    Args:
+        pair: Network and data set.
+        layers: Names of the layers.
+        figures: One figure for every layer, by column.
+    """
+    return [
+        Row(
+            pair.title,
+            f"{number}. `{layer}`",
+            {key: Figure((values[number - 1],)) for key, values in figures.items()},
+        )
+        for number, layer in enumerate(layers, 1)
+    ]
+
+
+def make_columns(
+    study: Study, pairs: Sequence[Pair], *, sparsity: bool = True, resources: bool = True
+) -> list[Column]:
+    """Return columns of sparsity, resources, and the metrics and times of some pairs.
 
     Scaled down, resources are shares of the full network, which can be compared with the paper's.
     """
     result = [Column("sparsity", "Sparsity (%)", points=True)] if sparsity else []
-    for key in RESOURCES:
+    for key in RESOURCES if resources else ():
         if study.at_paper_size:
             result.append(Column(key, _TITLES[key]))
         else:
@@ -86,123 +242,87 @@ def columns(study: Study, pairs: Sequence[Pair], *, sparsity: bool = True) -> li
     return [*result, *TIMES] if metrics else result
 
 
-def resource_figures(
-    study: Study, pair: Pair, made: Made, row: Mapping[str, Any] | None, *, exact: bool = False
-) -> dict[str, Figure]:
-    """Parameters, FLOPs and memory, ours and a printed row's."""
-    results = [study.result(cell) for cell in made.choices]
-    return cost_figures(study, pair, results, row, exact=exact)
+def result_figure(study: Study, cells: Sequence[Cell], key: str, factor: float = 1.0) -> Figure:
+    """Return one value of every cell's result, times a factor."""
+    return Figure(tuple(factor * study.result(cell).get(key, 0.0) for cell in cells))
+
+
+def sparsity_figure(study: Study, row: TableRow) -> Figure:
+    """Return our sparsity and the printed one, in per cent."""
+    ours = result_figure(study, row.cells.choices, "sparsity", 100).ours
+    value = row.printed.get("sparsity")
+    return Figure(ours, None if value is None else 100 * value)
 
 
 def cost_figures(
-    study: Study,
-    pair: Pair,
-    results: Sequence[Mapping[str, Any]],
-    row: Mapping[str, Any] | None,
-    *,
-    exact: bool = False,
+    study: Study, row: TableRow, results: Sequence[Mapping[str, Any]]
 ) -> dict[str, Figure]:
-    """The same, of what networks cost and what the full one does: `costs` and `full`."""
+    """Return parameters, FLOPs and memory beside the printed ones.
+
+    Args:
+        study: Scale, which says whether figures or shares of the full network are compared.
+        row: The row.
+        results: What its networks cost (`costs`) and what the full network does (`full`).
+    """
     figures = {}
     for key in RESOURCES:
         ours = tuple(result["costs"][key] for result in results)
-        value = None if row is None else row.get(key)
+        value = row.printed.get(key)
         if study.at_paper_size:
-            figures[key] = Figure(ours, value, exact=exact and value is not None)
+            figures[key] = Figure(ours, value, exact=row.exact and value is not None)
             continue
         shares = tuple(100 * result["costs"][key] / result["full"][key] for result in results)
-        whole = printed()["full"].get(pair.name, {}).get(key)
+        whole = printed()["full"].get(row.pair.name, {}).get(key)
         share = None if value is None or whole is None else 100 * value / whole
         figures[f"{key}_share"] = Figure(shares, share)
         figures[key] = Figure(ours)
     return figures
 
 
-def sparsity_figure(study: Study, made: Made, row: Mapping[str, Any] | None) -> Figure:
-    """Ours and a printed row's, in per cent."""
-    ours = tuple(100 * study.result(cell).get("sparsity", 0.0) for cell in made.choices)
-    value = None if row is None or "sparsity" not in row else 100 * row["sparsity"]
-    return Figure(ours, value)
-
-
-def metric_figures(
-    study: Study, pair: Pair, made: Made, row: Mapping[str, Any] | None
-) -> dict[str, Figure]:
-    """The paper's metrics of trained networks, in per cent; none where nothing is trained.
+def metric_figures(study: Study, row: TableRow) -> dict[str, Figure]:
+    """Return the paper's metrics of trained networks, in per cent; none if nothing is trained.
 
     As in the paper a metric is the mean over the last epochs; of a single seed their deviation is
     given, of several that of the seeds.
     """
-    if not made.trainings:
+    if not row.cells.trainings:
         return {}
-    trained = [result["metrics"] for result in _trained(study, made)]
+    trained = [result["metrics"] for result in _trained(study, row.cells)]
     figures = {}
-    for key in pair.metrics:
-        value = ((row or {}).get("metrics") or {}).get(key, (None, None))
+    for key in row.pair.metrics:
+        value = (row.printed.get("metrics") or {}).get(key, (None, None))
         figures[key] = Figure(
             tuple(100 * metrics[key]["mean"] for metrics in trained),
             value[0],
-            # Of a single epoch there is none.
+            # A single epoch has none.
             spread=100 * trained[0][key]["std"] or None if len(trained) == 1 else None,
             printed_spread=value[1],
         )
     return figures
 
 
-def time_figures(study: Study, made: Made) -> dict[str, Figure]:
-    """How long training and validation took: CPU time does not wait for others on the machine."""
-    results = _trained(study, made)
+def time_figures(study: Study, cells: RowCells) -> dict[str, Figure]:
+    """Return the time of training and validation: on a CPU, that of this process alone."""
+    results = _trained(study, cells)
     if not results:
         return {}
     key = "cpu_seconds" if {result["device"] for result in results} == {"cpu"} else "seconds"
     return {key: Figure(tuple(result[key] for result in results))}
 
 
-def _trained(study: Study, made: Made) -> list[dict[str, Any]]:
-    """What the runs came to that did not diverge."""
-    results = [study.result(cell) for cell in made.trainings]
+def _trained(study: Study, cells: RowCells) -> list[dict[str, Any]]:
+    """Return the results of the runs that did not diverge."""
+    results = [study.result(cell) for cell in cells.trainings]
     return [result for result in results if result["outcome"] == "trained"]
 
 
-def row_of(
-    study: Study,
-    pair: Pair,
-    label: str,
-    made: Made,
-    row: Mapping[str, Any] | None,
-    *,
-    exact: bool = False,
-) -> Row:
-    """A row of sparsity, resources, metrics and time beside the printed one.
-
-    Args:
-        study: Where the cells are.
-        pair: What the row is of.
-        label: Of the row.
-        made: Its cells.
-        row: The printed one.
-        exact: Whether its resources depend neither on data nor on chance.
-    """
-    return Row(
-        group=pair.title,
-        label=label,
-        figures={
-            "sparsity": sparsity_figure(study, made, row),
-            **resource_figures(study, pair, made, row, exact=exact),
-            **metric_figures(study, pair, made, row),
-            **time_figures(study, made),
-        },
-        note=_note(study, made, row),
-    )
-
-
-def _note(study: Study, made: Made, row: Mapping[str, Any] | None) -> str | None:
+def _note(study: Study, row: TableRow) -> str | None:
     notes = []
-    if row is not None and "note" in row:
-        text = str(row["note"])
+    if "note" in row.printed:
+        text = str(row.printed["note"])
         notes.append(f"{text[0].upper()}{text[1:]}.")
     emptied = {
-        layer: None for cell in made.choices for layer in study.result(cell).get("emptied", ())
+        layer: None for cell in row.cells.choices for layer in study.result(cell).get("emptied", ())
     }
     if emptied:
         layers = ", ".join(f"`{layer}`" for layer in list(emptied)[:3])
@@ -211,19 +331,19 @@ def _note(study: Study, made: Made, row: Mapping[str, Any] | None) -> str | None
             f"At this sparsity {layers}{more} would lose all neurons, and keep one each: it is "
             "beyond the largest feasible sparsity."
         )
-    failed = [study.result(cell)["outcome"] for cell in made.trainings]
-    if bad := sum(outcome != "trained" for outcome in failed):
-        notes.append(f"{bad} of {len(failed)} runs diverged and are left out.")
+    runs = len(row.cells.trainings)
+    if bad := runs - len(_trained(study, row.cells)):
+        notes.append(f"{bad} of {runs} runs diverged and are left out.")
     return " ".join(notes) or None
 
 
-def about_data(study: Study, pairs: Sequence[Pair], *, one_seed: bool = False) -> tuple[str, ...]:
-    """How the figures came about.
+def about_data(study: Study, pairs: Sequence[Pair], *, one_seed: bool = False) -> str:
+    """Return how the figures came about.
 
     Args:
         study: Scale, seeds and data.
-        pairs: What is shown.
-        one_seed: Whether seed 0 alone is, as in pictures of single networks.
+        pairs: Networks and data sets that are shown.
+        one_seed: Whether only seed 0 is shown, as in figures of single networks.
     """
     seeds = "one seed" if one_seed or study.seeds == 1 else f"{study.seeds} seeds"
     if study.data:
@@ -240,10 +360,8 @@ def about_data(study: Study, pairs: Sequence[Pair], *, one_seed: bool = False) -
         else f"Scale `{study.scale}`: smaller networks and inputs, so resources are shares of the "
         "full network."
     )
-    trained = "" if not study.resources_only else " Nothing was trained."
-    return (
-        f"Each figure is `ours / paper's (difference)`; {seeds}. {resources} {source}{trained}",
-    )
+    trained = " Nothing was trained." if study.resources_only else ""
+    return f"Each figure is `ours / paper's (difference)`; {seeds}. {resources} {source}{trained}"
 
 
 def _size(study: Study, pair: Pair) -> str:

@@ -17,12 +17,12 @@ SCALES: tuple[Scale, ...] = ("paper", "small", "smoke")
 
 @dataclass(frozen=True)
 class Setting:
-    """What a pair is computed with at one scale.
+    """Settings of a pair at one scale.
 
     Attributes:
-        changes: Of the recipe, by dotted key.
-        samples: Generated samples to score with, where there is no data.
-        trains: Whether it is trained, or its resources alone are computed.
+        changes: Changes to the recipe, by dotted key.
+        samples: Number of generated samples to score with if there is no data.
+        trains: Whether networks are trained, or only their resources computed.
     """
 
     changes: Mapping[str, Any]
@@ -30,17 +30,17 @@ class Setting:
     trains: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # one object each, below
 class Pair:
     """A network on a data set.
 
     Attributes:
-        name: As the paper's figures and the registry of networks call it.
-        title: For people.
-        recipe: How it is trained at the paper's size.
-        metrics: Names of the metrics that the paper prints, by name in a run's record.
-        settings: By scale.
-        changes: Of the recipe at every scale.
+        name: Name of the network in `paper.json` and in the registry of networks.
+        title: Heading of its rows.
+        recipe: Name of the recipe that trains it at the paper's size.
+        metrics: Headings of the metrics that the paper prints, by name in a run's record.
+        settings: Settings by scale.
+        changes: Changes to the recipe at every scale.
     """
 
     name: str
@@ -51,32 +51,48 @@ class Pair:
     changes: Mapping[str, Any] = field(default_factory=dict)
 
     def config(self, scale: Scale, **changes: Any) -> Config:
-        """The resolved configuration at a scale.
+        """Return the resolved configuration at a scale.
 
         Args:
-            scale: Small and smoke differ from the recipe, paper hardly.
-            changes: More of them; a dot in a key is written as two underscores.
+            scale: Name of the scale.
+            changes: Further changes; a dot in a key is written as two underscores.
         """
-        named = {key.replace("__", "."): value for key, value in changes.items()}
-        return load_config(
-            self.recipe,
-            smoke=scale == "smoke",
-            changes={**self.changes, **self.settings[scale].changes, **named},
-        )
+        more = {**self.changes, **self.settings[scale].changes, **_dotted(changes)}
+        return load_config(self.recipe, smoke=scale == "smoke", changes=more)
 
     @property
     def dataset(self) -> str:
-        """The kind of its data."""
+        """Name of the data set."""
         return self.recipe.partition("-")[0]
+
+
+def _dotted(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return changes by dotted key; a dot is written as two underscores in keywords."""
+    return {key.replace("__", "."): value for key, value in changes.items()}
+
+
+def _small(samples: int = 16, *, size: int, cases: int, **changes: Any) -> Setting:
+    """Return a setting that takes CPU hours."""
+    scaled = {"data.size": size, "data.cases": cases, "data.workers": 0, "epochs": 20}
+    scored = {"pruning.batches": 32, "pruning.size": None}
+    return Setting({**scaled, **scored, **_dotted(changes)}, samples)
+
+
+def _smoke(**changes: Any) -> Setting:
+    """Return a setting that takes seconds."""
+    return Setting({"epochs": 1, **_dotted(changes)}, samples=2)
 
 
 _MIOU = {"miou": "mIoU"}
 _REGIONS = {"iou ET": "ET", "iou TC": "TC", "iou WT": "WT"}
 _TOP = {"top1": "top-1", "top5": "top-5"}
 _DEEP = {"network.options.levels": 6, "pruning.sparsity": 0.8}
-_SMALL = {"data.workers": 0, "pruning.batches": 32, "pruning.size": None}
-# Six levels divide by 32: below 64^3 a batch of one would leave batch norms a single value.
-_SMOKE_DEEP = {"network.options.levels": 5, "network.options.base_width": 8, "data.size": 32}
+_SMOKE_DEEP = {
+    "network__options__levels": 5,  # six divide by 32: at 32^3 batch norms would get single values
+    "network__options__base_width": 8,
+    "data__size": 32,
+    "pruning__sparsity": 0.5,
+}
 
 PAIRS: dict[str, Pair] = {
     pair.name: pair
@@ -88,18 +104,8 @@ PAIRS: dict[str, Pair] = {
             _MIOU,
             {
                 "paper": Setting({}, samples=6),
-                "small": Setting(
-                    {
-                        **_SMALL,
-                        "network.options.base_width": 16,
-                        "data.size": 32,
-                        "data.cases": 320,
-                        "epochs": 20,
-                        "batch": 8,
-                    },
-                    samples=16,
-                ),
-                "smoke": Setting({"epochs": 1, "data.cases": 16}, samples=2),
+                "small": _small(size=32, cases=320, batch=8, network__options__base_width=16),
+                "smoke": _smoke(data__cases=16),
             },
         ),
         Pair(
@@ -109,19 +115,14 @@ PAIRS: dict[str, Pair] = {
             _REGIONS,
             {
                 "paper": Setting({}, samples=16),
-                "small": Setting(
-                    {
-                        **_SMALL,
-                        "network.options.base_width": 16,
-                        "data.size": 48,
-                        "data.cases": 60,
-                        "data.generated_size": 64,
-                        "epochs": 20,
-                        "schedule.milestones": [15],
-                    },
-                    samples=16,
+                "small": _small(
+                    size=48,
+                    cases=60,
+                    data__generated_size=64,
+                    network__options__base_width=16,
+                    schedule__milestones=[15],
                 ),
-                "smoke": Setting({"epochs": 1, "data.cases": 5}, samples=2),
+                "smoke": _smoke(data__cases=5),
             },
         ),
         Pair(
@@ -131,21 +132,16 @@ PAIRS: dict[str, Pair] = {
             _TOP,
             {
                 "paper": Setting({}, samples=16),
-                "small": Setting(
-                    {
-                        **_SMALL,
-                        "network.options.classes": 10,
-                        "data.size": 56,
-                        "data.generated_size": 64,
-                        "data.cases": 200,
-                        "data.classes": 10,
-                        "optimizer.lr": 0.01,
-                        "epochs": 20,
-                        "schedule.milestones": [10, 15],
-                    },
-                    samples=16,
+                "small": _small(
+                    size=56,
+                    cases=200,
+                    data__generated_size=64,
+                    data__classes=10,
+                    network__options__classes=10,
+                    optimizer__lr=0.01,
+                    schedule__milestones=[10, 15],
                 ),
-                "smoke": Setting({"epochs": 1}, samples=2),
+                "smoke": _smoke(),
             },
         ),
         Pair(
@@ -155,20 +151,17 @@ PAIRS: dict[str, Pair] = {
             _TOP,
             {
                 "paper": Setting({}, samples=8),
-                "small": Setting(
-                    {
-                        **_SMALL,
-                        "network.options.classes": 4,
-                        "data.size": 193,
-                        "data.generated_size": 64,
-                        "data.cases": 40,
-                        "data.classes": 4,
-                        "optimizer.lr": 0.01,
-                        "epochs": 5,
-                        "schedule.milestones": [4],
-                        "batch": 4,
-                    },
+                "small": _small(
                     samples=8,
+                    size=193,
+                    cases=40,
+                    data__generated_size=64,
+                    data__classes=4,
+                    network__options__classes=4,
+                    optimizer__lr=0.01,
+                    epochs=5,
+                    schedule__milestones=[4],
+                    batch=4,
                 ),
                 # It takes no frames below 193 x 193: too slow to be trained in seconds.
                 "smoke": Setting({}, samples=1, trains=False),
@@ -181,26 +174,8 @@ PAIRS: dict[str, Pair] = {
             _MIOU,
             {
                 "paper": Setting({}, samples=3),
-                "small": Setting(
-                    {
-                        **_SMALL,
-                        "network.options.base_width": 8,
-                        "data.size": 64,
-                        "data.cases": 160,
-                        "epochs": 20,
-                        "batch": 8,
-                    },
-                    samples=16,
-                ),
-                "smoke": Setting(
-                    {
-                        **_SMOKE_DEEP,
-                        "data.cases": 16,
-                        "epochs": 1,
-                        "pruning.sparsity": 0.5,
-                    },
-                    samples=2,
-                ),
+                "small": _small(size=64, cases=160, batch=8, network__options__base_width=8),
+                "smoke": _smoke(data__cases=16, **_SMOKE_DEEP),
             },
             changes=_DEEP,
         ),
@@ -211,28 +186,14 @@ PAIRS: dict[str, Pair] = {
             _REGIONS,
             {
                 "paper": Setting({}, samples=3),
-                "small": Setting(
-                    {
-                        **_SMALL,
-                        "network.options.base_width": 8,
-                        "data.size": 64,
-                        "data.cases": 60,
-                        "data.generated_size": 64,
-                        "epochs": 20,
-                        "schedule.milestones": [15],
-                    },
-                    samples=16,
+                "small": _small(
+                    size=64,
+                    cases=60,
+                    data__generated_size=64,
+                    network__options__base_width=8,
+                    schedule__milestones=[15],
                 ),
-                "smoke": Setting(
-                    {
-                        **_SMOKE_DEEP,
-                        "data.generated_size": 32,
-                        "data.cases": 5,
-                        "epochs": 1,
-                        "pruning.sparsity": 0.5,
-                    },
-                    samples=2,
-                ),
+                "smoke": _smoke(data__cases=5, data__generated_size=32, **_SMOKE_DEEP),
             },
             changes=_DEEP,
         ),
@@ -244,9 +205,12 @@ FOUR: tuple[Pair, ...] = tuple(
 )
 """The four pairs of most tables."""
 
+SEGMENTATION = FOUR[:2]
+"""Those whose layers are drawn one by one."""
+
 
 def input_shape(config: Config) -> tuple[int, ...]:
-    """One training input with its batch dimension."""
+    """Return the shape of one training input, with its batch dimension."""
     from ranp.datasets.ucf101 import FRAMES
 
     size = config.data.size
