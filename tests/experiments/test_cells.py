@@ -10,10 +10,10 @@ import pytest
 from ranp.errors import UsageError
 from ranp.experiments.cells import Budget, TrainingCell, TrainingCells, data_fingerprint
 from ranp.experiments.store import Store
+from ranp.signals import Interrupted
 from ranp.slimming import Plan
 from ranp.training.listeners import Listener
 from ranp.training.networks import build_network
-from ranp.training.signals import Interrupted
 
 
 def kinds(store: Store) -> Counter[str]:

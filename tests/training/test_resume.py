@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from ranp.files import load_tensors
+from ranp.signals import Interrupted
 from ranp.training.job import Job
 from ranp.training.listeners import Listener, Step
 from ranp.training.run import train
-from ranp.training.signals import Interrupted
 from tests.training.networks import Dropped
 
 

@@ -76,7 +76,7 @@ def command(
 
     from ranp.experiments.cells import TrainingCells
     from ranp.experiments.store import Store
-    from ranp.training.signals import Interrupted
+    from ranp.signals import Interrupted
 
     factory = load_object(network, "network") if network else None
     cells = TrainingCells(Store(out / "cells"), data, factory)

@@ -91,9 +91,9 @@ def command(
 
     from lightning_fabric.utilities.rank_zero import rank_zero_only
 
+    from ranp.signals import Interrupted
     from ranp.training.job import Job
     from ranp.training.run import train
-    from ranp.training.signals import Interrupted
 
     job = Job(
         config=config,

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from ranp.datasets.loader import Loader
 from ranp.errors import RanpError, UsageError
 from ranp.recompute import checkpointed
+from ranp.signals import GracefulStop, Interrupted
 from ranp.slimming import save_weights
 from ranp.speed import optimize
 from ranp.training.checkpoint import Progress, load_checkpoint, save_checkpoint
@@ -30,7 +31,6 @@ from ranp.training.config import LoopConfig
 from ranp.training.distributed import interleaved, share_buffers, summed
 from ranp.training.listeners import Listener, Step
 from ranp.training.optim import learning_rate, make_optimizer
-from ranp.training.signals import Interrupted, Stop
 from ranp.training.tasks import Batch, Measures, Task
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Trainer:
         if (directory / LAST).exists():
             self.progress, scaler = load_checkpoint(directory / LAST, model, optimizer)
             fabric.strategy.precision.load_state_dict(scaler)
-        self._stop = Stop()
+        self._stop = GracefulStop()
         self._saved = time.monotonic()
 
     def fit(self) -> Progress:

@@ -1,4 +1,4 @@
-"""A polite stop: a signal is noted, and the loop ends after the step under way."""
+"""A graceful stop: a signal is noted, and the loop ends after the step under way."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from ranp.errors import RanpError
 
 
 class Interrupted(RanpError):
-    """Training stopped on a signal, after a checkpoint; 130 for SIGINT, 143 for SIGTERM."""
+    """Work stopped on a signal after it was saved; exit code 130 for SIGINT, 143 for SIGTERM."""
 
     def __init__(self, number: int, message: str) -> None:
         super().__init__(message)
         self.exit_code = 128 + number
 
 
-class Stop:
+class GracefulStop:
     """While inside, SIGTERM and the first SIGINT set `number`; a second SIGINT ends at once."""
 
     def __init__(self) -> None:
         self.number = 0
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> Stop:
+    def __enter__(self) -> GracefulStop:
         if threading.current_thread() is not threading.main_thread():
             return self  # Python lets the main thread alone handle signals
         for number in (signal.SIGINT, signal.SIGTERM):
