@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from ranp.datasets.synthetic import synthetic_parts
 from ranp.datasets.voxels import EMPTY
 from ranp.graph import Alive, ChannelGraph, build_graph
-from ranp.models import registry
+from ranp.models import build_network, find_network
 from ranp.pruning import METHODS, Chooser, Per, Scores, Settled, make_forward, score
 
 NETWORK = "unet3d-shapenet"
@@ -33,8 +33,8 @@ BATCHES, LOOKS = 64, (8, 16, 32, 48)
 
 def agreement_with_the_last(size: int, batch: int, per: Per, seed: int) -> None:
     """Prints a line for every method."""
-    model = registry.build(NETWORK)
-    graph = build_graph(model, registry.spec(NETWORK).input_shape)
+    model = build_network(NETWORK)
+    graph = build_graph(model, find_network(NETWORK).input_shape)
     choices: dict[str, dict[int, Alive]] = {method: {} for method in SHOWN}
 
     def look(scores: Scores) -> bool:

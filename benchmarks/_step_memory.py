@@ -40,7 +40,7 @@ def loss_of(output: Tensor) -> Tensor:
 
 def build(network: str, plan: str | None = None) -> nn.Module:
     """A network of the registry, or `hippocampus`, the recipe's; slim by a plan, if given."""
-    from ranp.models import registry
+    from ranp import models
     from ranp.slimming import Plan
     from ranp.training.config import load_config
     from ranp.training.networks import build_network
@@ -48,7 +48,7 @@ def build(network: str, plan: str | None = None) -> nn.Module:
     if network == "hippocampus":
         model = build_network(load_config("hippocampus-unet3d").network)
     else:
-        model = registry.build(network)
+        model = models.build_network(network)
     return Plan.load(plan).apply(model) if plan else model
 
 

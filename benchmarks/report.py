@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ranp.api import make_plan
 from ranp.graph import build_graph
-from ranp.models import registry
+from ranp.models import find_network
 from ranp.pruning import METHODS, Chooser
 from ranp.recording import make_record, write_record
 from ranp.report.page import write_report
@@ -43,12 +43,12 @@ _DRAG = """(async () => {
 
 def run() -> None:
     """Prints one line per figure, with its limit."""
-    spec = registry.spec("unet3d-23-shapenet")
+    spec = find_network("unet3d-23-shapenet")
     model = spec.build()
     graph = build_graph(model, spec.input_shape)
     scores = random_scores(graph)
     start = time.perf_counter()
-    chooser = Chooser(model, graph, METHODS["ranp-f"], scores, lam=spec.reweighting)
+    chooser = Chooser(model, graph, METHODS["ranp-f"], scores, lam=spec.lam)
     plan = make_plan(chooser, 0.5, network=spec.name)
     with tempfile.TemporaryDirectory() as directory:
         write_record(directory, make_record(chooser, plan))

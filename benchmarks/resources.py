@@ -19,7 +19,7 @@ from benchmarks._step_memory import build, loss_of, measure
 from ranp.datasets.cases import Cases
 from ranp.datasets.loader import Loader
 from ranp.datasets.synthetic import synthetic_motion, synthetic_parts, synthetic_tumours
-from ranp.models import registry
+from ranp.models import find_network
 from ranp.resources import predict_training_memory
 
 SIZES = {
@@ -40,22 +40,22 @@ _MIB = 2**20
 def samples_like(name: str, shape: tuple[int, ...]) -> Cases:
     """Two synthetic samples of a network's data set."""
     edge = shape[-1]
-    if registry.spec(name).dataset == "shapenet":
+    if find_network(name).dataset == "shapenet":
         return synthetic_parts(edge, 2, 0)
-    if registry.spec(name).dataset == "brats":
+    if find_network(name).dataset == "brats":
         return synthetic_tumours(edge, 2, 0)
-    return synthetic_motion(shape[2], edge, 2, registry.spec(name).classes, 0)
+    return synthetic_motion(shape[2], edge, 2, find_network(name).classes, 0)
 
 
 def make_plan(name: str, shape: tuple[int, ...], path: Path) -> None:
     """Prunes a network as the paper does, and stores the plan."""
-    spec = registry.spec(name)
+    spec = find_network(name)
     ranp.prune(
         build(name),
         Loader(samples_like(name, shape), shape[0], training=True),
         lambda output, target: F.cross_entropy(output, target, ignore_index=255),
         sparsity=spec.sparsity,
-        lam=spec.reweighting,
+        lam=spec.lam,
     ).plan.save(path)
 
 
@@ -111,7 +111,7 @@ def measure_fitted(name: str, shape: tuple[int, ...], budget: int) -> tuple[floa
         batch=batch,
         input=tuple(sample),
         device="cpu",
-        lam=registry.spec(name).reweighting,
+        lam=find_network(name).lam,
     )
     with tempfile.TemporaryDirectory() as folder:
         plan = Path(folder) / "plan.json"

@@ -76,7 +76,7 @@ def _measured(what: str, size: int, batches: int, batch: int, per: Per, rounds: 
     from ranp.datasets.synthetic import synthetic_parts
     from ranp.datasets.voxels import EMPTY
     from ranp.graph import build_graph
-    from ranp.models import registry
+    from ranp.models import build_network
     from ranp.models.initialization import glorot_normal_
     from ranp.pruning import make_forward, score
 
@@ -101,7 +101,7 @@ def _measured(what: str, size: int, batches: int, batch: int, per: Per, rounds: 
 
     tiny = nn.Conv3d(1, 50, 3, padding=1)  # libraries load beforehand
     loss(tiny(data[0][0]), data[0][1]).backward()
-    model = registry.build("unet3d-shapenet").train()
+    model = build_network("unet3d-shapenet").train()
     graph = build_graph(model, data[0][0].shape)
     glorot_normal_(model)
     if what == "times":
@@ -123,10 +123,10 @@ def speed_of_plans() -> None:
     import torch
 
     from ranp.graph import build_graph
-    from ranp.models import registry
+    from ranp.models import build_network
     from ranp.pruning import METHODS, Chooser, Scores, fingerprint
 
-    model = registry.build("unet3d-23-shapenet")
+    model = build_network("unet3d-23-shapenet")
     graph = build_graph(model, (1, 1, 64, 64, 64))
     generator = torch.Generator().manual_seed(0)
     drawn = {

@@ -9,7 +9,7 @@ _PROGRAM = """
 import resource, sys, time
 import torch
 from ranp.graph import build_graph
-from ranp.models import registry
+from ranp.models import build_network
 from ranp.pruning import METHODS, Chooser
 from ranp.slimming import Plan, slim_model
 
@@ -22,7 +22,7 @@ warm = torch.nn.Sequential(torch.nn.Conv3d(1, 4, 3), torch.nn.BatchNorm3d(4), to
 build_graph(warm, (1, 1, 8, 8, 8))
 
 edge = int(sys.argv[1])
-model = registry.build("unet3d-23-shapenet")
+model = build_network("unet3d-23-shapenet")
 size = sum(p.numel() * p.element_size() for p in model.parameters())
 before, start = peak(), time.perf_counter()
 graph = build_graph(model, (1, 1, edge, edge, edge))

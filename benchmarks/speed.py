@@ -18,7 +18,7 @@ import ranp
 from ranp.datasets.loader import Loader
 from ranp.datasets.synthetic import synthetic_parts
 from ranp.graph import build_graph
-from ranp.models import registry
+from ranp.models import build_network, find_network
 from ranp.resources.latency import MODES, measure_ratio
 from ranp.resources.machine import BUSY, load, others_running
 from ranp.speed.bench import Comparison, compare_speed
@@ -40,13 +40,13 @@ _MIB = 2**20
 
 def pruned() -> tuple[nn.Module, ranp.Plan]:
     """The network of the paper and its RANP-f plan at 78.24 %, scored with two synthetic shapes."""
-    spec = registry.spec(NETWORK)
+    spec = find_network(NETWORK)
     torch.manual_seed(0)
-    model = registry.build(NETWORK)
+    model = build_network(NETWORK)
     loader = Loader(synthetic_parts(SCORED_EDGE, SCORED_SAMPLES, seed=0), 1, training=True)
     graph = build_graph(model, spec.input_shape)
     scores = ranp.score(model, loader, cross_entropy, graph=graph)
-    plan = ranp.plan(model, scores, sparsity=spec.sparsity, lam=spec.reweighting, graph=graph)
+    plan = ranp.plan(model, scores, sparsity=spec.sparsity, lam=spec.lam, graph=graph)
     return model, plan
 
 
@@ -103,7 +103,7 @@ def halved() -> None:
     )
     for name, shape in HALVED.items():
         torch.manual_seed(0)
-        model, x = registry.build(name).train(), torch.randn(shape)
+        model, x = build_network(name).train(), torch.randn(shape)
         labels = torch.zeros(1, *(shape[2:] if name.startswith("unet") else ()), dtype=torch.long)
         fitted = ranp.fit(
             model,
@@ -111,7 +111,7 @@ def halved() -> None:
             F.cross_entropy,
             latency="50%",
             method="ranp-l",
-            lam=registry.spec(name).reweighting,
+            lam=find_network(name).lam,
             floor=1,
         )
         found = fitted.figures["slim"]["latency"] / fitted.figures["full"]["latency"]

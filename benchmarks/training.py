@@ -19,7 +19,7 @@ from benchmarks._step_memory import build, loss_of, measure
 from ranp.datasets.cases import Cases
 from ranp.datasets.loader import Loader
 from ranp.datasets.synthetic import synthetic_motion, synthetic_parts, synthetic_tumours
-from ranp.models import registry
+from ranp.models import find_network
 from ranp.resources import predict_training_memory
 
 CASES = (
@@ -37,7 +37,7 @@ def samples_like(name: str, shape: tuple[int, ...]) -> Cases:
         return synthetic_parts(edge, 2, 0)
     if name == "unet3d-brats":
         return synthetic_tumours(edge, 2, 0)
-    return synthetic_motion(shape[2], edge, 2, registry.spec(name).classes, 0)
+    return synthetic_motion(shape[2], edge, 2, find_network(name).classes, 0)
 
 
 def run() -> None:
@@ -45,14 +45,14 @@ def run() -> None:
     print(f"{'network':19} {'input':15} {'':5} {'predicted':>9} {'measured':>9} {'CPU s/step':>11}")
     with tempfile.TemporaryDirectory() as folder:
         for name, shape, optimizer in CASES:
-            spec = registry.spec(name)
+            spec = find_network(name)
             plan = Path(folder) / f"{name}.json"
             ranp.prune(
                 build(name),
                 Loader(samples_like(name, shape), 1, training=True),
                 lambda output, target: F.cross_entropy(output, target, ignore_index=255),
                 sparsity=spec.sparsity,
-                lam=spec.reweighting,
+                lam=spec.lam,
             ).plan.save(plan)
             _compare(name, shape, optimizer, plan)
 

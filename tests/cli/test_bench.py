@@ -9,7 +9,7 @@ import pytest
 import ranp as library
 from ranp.cli.bench import _spaces
 from ranp.files import read_sealed_json
-from ranp.models import registry
+from ranp.models import build_network, find_network
 from tests.cli.factories import small
 
 
@@ -22,8 +22,8 @@ def quiet_machine(monkeypatch):
 def plan(tmp_path):
     """MobileNetV2 at a quarter of its width."""
     name = "mobilenetv2-ucf101"
-    model = registry.build(name)
-    shape = registry.spec(name).input_shape
+    model = build_network(name)
+    shape = find_network(name).input_shape
     made = library.plan(model, sparsity=0.75, method="layerwise", example_input=shape)
     path = tmp_path / "plan.json"
     replace(made, network=name).save(path)

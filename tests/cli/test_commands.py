@@ -12,7 +12,7 @@ from torch import nn
 import ranp as library
 from ranp.cli._common import Network, progress, rate
 from ranp.cli._scoring import open_source
-from ranp.models import registry
+from ranp.models import find_network, network_names
 from tests.cli import factories
 
 SMALL = "tests.cli.factories:small"
@@ -363,9 +363,9 @@ def test_scores_of_other_data_are_not_gone_on_with(ranp, tmp_path, options, word
     assert out.read_bytes() == before
 
 
-@pytest.mark.parametrize("name", registry.names())
+@pytest.mark.parametrize("name", network_names())
 def test_more_generated_samples_begin_with_the_fewer(name):
-    spec = registry.spec(name)
+    spec = find_network(name)
     shape = (*spec.input_shape[:2], 8, 24, 24)
     network = Network(name, nn.Identity(), shape, spec)
     method = library.METHODS["ranp-f"]

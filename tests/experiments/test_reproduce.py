@@ -20,7 +20,7 @@ from ranp.experiments.reproduce.choices import Amount
 from ranp.experiments.reproduce.scales import FOUR, PAIRS, SCALES, input_shape
 from ranp.experiments.reproduce.study import Study
 from ranp.experiments.store import Store
-from ranp.models import registry
+from ranp.models import find_network
 from ranp.report.table import ComparisonTable
 from tests.report.tables import tables_of
 
@@ -61,10 +61,10 @@ def test_an_unknown_name_is_refused_with_a_suggestion():
 
 @pytest.mark.parametrize("pair", FOUR, ids=lambda pair: pair.name)
 def test_the_papers_scale_is_that_of_the_registry(pair):
-    spec, config = registry.spec(pair.name), pair.config("paper")
+    spec, config = find_network(pair.name), pair.config("paper")
     assert input_shape(config) == spec.input_shape
     assert config.network.options["classes"] == spec.classes
-    assert (config.pruning.sparsity, config.pruning.lam) == (spec.sparsity, spec.reweighting)
+    assert (config.pruning.sparsity, config.pruning.lam) == (spec.sparsity, spec.lam)
 
 
 def test_deep_networks_have_23_layers_at_the_papers_scale(paper_sized):

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from ranp.errors import InfeasibleError
 from ranp.graph import build_graph
-from ranp.models import registry
+from ranp.models import build_network
 from ranp.pruning import METHODS, Chooser, make_forward, score
 from ranp.pruning.budget import match, matched, smallest_sparsity
 from ranp.pruning.select import floor_sparsity
@@ -18,7 +18,7 @@ SHAPE = (1, 1, 32, 32, 32)
 @pytest.fixture(scope="module")
 def scored():
     torch.manual_seed(0)
-    model = registry.build("unet3d-shapenet")
+    model = build_network("unet3d-shapenet")
     graph = build_graph(model, SHAPE)
     batches = [(torch.randn(SHAPE), torch.randint(0, 50, (1, 32, 32, 32)))]
     return model, graph, score(model, graph, batches, make_forward(F.cross_entropy, None))

@@ -12,7 +12,7 @@ import pytest
 from ranp.api import make_plan
 from ranp.errors import IntegrityError, UsageError
 from ranp.files import write_sealed_json
-from ranp.models import registry
+from ranp.models import find_network
 from ranp.pruning import METHODS, Chooser
 from ranp.recording import make_record, write_record
 from ranp.recording.explorer import PAPER, explorable
@@ -135,10 +135,10 @@ def test_errors_name_the_way_out(chooser, tmp_path):
 def test_the_page_of_the_23_layer_network_is_below_a_megabyte(tmp_path):
     from ranp.graph import build_graph
 
-    spec = registry.spec("unet3d-23-shapenet")
+    spec = find_network("unet3d-23-shapenet")
     model = spec.build()
     graph = build_graph(model, spec.input_shape)
     assert graph.neurons == 9042
-    chooser = Chooser(model, graph, METHODS["ranp-f"], random_scores(graph), lam=spec.reweighting)
+    chooser = Chooser(model, graph, METHODS["ranp-f"], random_scores(graph), lam=spec.lam)
     write_record(tmp_path, make_record(chooser, make_plan(chooser, 0.5)))
     assert write_report(tmp_path).stat().st_size <= 1_000_000

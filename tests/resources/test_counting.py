@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ranp.errors import UsageError
 from ranp.graph import build_graph
-from ranp.models import registry
+from ranp.models import build_network
 from ranp.pruning.coupling import at_least
 from ranp.resources import CONVENTIONS, count
 from ranp.slimming import slim_model
@@ -78,7 +78,7 @@ def test_macs_are_half_of_what_pytorch_counts(name):
 
 @pytest.mark.parametrize("name", ["unet3d-brats", "mobilenetv2-ucf101"])
 def test_macs_of_the_papers_networks(name):
-    model = registry.build(name)
+    model = build_network(name)
     graph = build_graph(model, SMALL[name])
     expected = counted_by_pytorch(model, (torch.zeros(SMALL[name]),))
     assert total(count(model, graph, convention="macs")) == expected
@@ -188,7 +188,7 @@ def test_functional_calls_count_as_macs_only():
 
 
 def test_any_size_costs_no_memory():
-    model = registry.build("unet3d-brats")
+    model = build_network("unet3d-brats")
     costs = count(model, build_graph(model, (1, 4, 256, 256, 256)))
     assert costs.memory_mb == pytest.approx(8 * 3628.0, abs=0.05)
 
@@ -231,7 +231,7 @@ def test_counting_what_lives_is_counting_the_slim_network(name, share, seed):
 
 @pytest.mark.parametrize("name", ["unet3d-brats", "mobilenetv2-ucf101"])
 def test_counting_what_lives_of_the_papers_networks(name):
-    model = registry.build(name)
+    model = build_network(name)
     graph = build_graph(model, SMALL[name])
     for share, seed in ((0.3, 0), (0.8, 1)):
         alive = random_alive(graph, share, seed)
@@ -240,6 +240,6 @@ def test_counting_what_lives_of_the_papers_networks(name):
 
 def test_parameters_are_those_of_the_model():
     for name in ("unet3d-brats", "mobilenetv2-ucf101"):
-        model = registry.build(name)
+        model = build_network(name)
         costs = count(model, build_graph(model, SMALL[name]))
         assert costs.parameters == sum(p.numel() for p in model.parameters())

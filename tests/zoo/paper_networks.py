@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from ranp.models import registry
+from ranp.models import build_network, find_network, network_names
 from tests.zoo.case import Case, floats
 
 _SMALLEST = {
@@ -21,21 +21,21 @@ _SLOW = ("unet3d-23-shapenet", "i3d-ucf101")
 
 def _shape(name: str) -> tuple[int, ...]:
     batch, *space = _SMALLEST[name]
-    return (batch, registry.spec(name).input_shape[1], *space)
+    return (batch, find_network(name).input_shape[1], *space)
 
 
 def _builder(name: str) -> Callable[[], nn.Module]:
-    return lambda: registry.build(name)
+    return lambda: build_network(name)
 
 
 NETWORKS_OF_THE_PAPER = tuple(
     Case(
         name,
-        registry.spec(name).description,
+        find_network(name).about,
         _builder(name),
         floats(_shape(name)),
         share=0.9,
         slow=name in _SLOW,
     )
-    for name in registry.names()
+    for name in network_names()
 )

@@ -55,7 +55,7 @@ def make_chooser(
     from ranp.pruning import DEFAULT_LAMBDA, Chooser
 
     if lam is None:
-        lam = DEFAULT_LAMBDA if network.spec is None else network.spec.reweighting
+        lam = DEFAULT_LAMBDA if network.spec is None else network.spec.lam
     return Chooser(network.model, graph, method, scores, lam=lam, **options)
 
 

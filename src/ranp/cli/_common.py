@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ranp.errors import UsageError
-from ranp.models import registry
 from ranp.user_code import call_factory
 
 if TYPE_CHECKING:
@@ -21,13 +20,16 @@ if TYPE_CHECKING:
     from rich.progress import Task
     from torch import nn
 
+    from ranp.models import NetworkSpec
     from ranp.slimming import Plan
 
 NetworkArgument = Annotated[
     str,
     typer.Argument(
         metavar="NET",
-        help=f"A network ({', '.join(registry.names())}) or your own as package.module:factory.",
+        # Written out: asking the registry for the names would import torch.
+        help="A network (unet3d-shapenet, unet3d-23-shapenet, unet3d-brats, mobilenetv2-ucf101, "
+        "i3d-ucf101) or your own as package.module:factory.",
     ),
 ]
 InputOption = Annotated[
@@ -56,14 +58,21 @@ class Network:
     name: str
     model: nn.Module
     input_shape: tuple[int, ...]
-    spec: registry.NetworkSpec | None
+    spec: NetworkSpec | None
 
 
 def load_network(name: str, input_text: str | None) -> Network:
     """Builds a network of the registry, or calls the user's own factory."""
+    from ranp.models import find_network, network_names
+
     shape = parse_shape(input_text)
     if ":" not in name:
-        spec = registry.spec(name)
+        spec = find_network(name)
+        if not spec.input_shape:
+            raise UsageError(
+                f"network '{name}' is a family whose options a recipe gives; "
+                f"name one of {', '.join(network_names())}"
+            )
         if shape is not None and len(shape) != len(spec.input_shape):
             raise UsageError(
                 f"input {shape} has {len(shape)} dimensions, and {name} takes "

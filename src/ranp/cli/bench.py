@@ -189,6 +189,6 @@ def _open_network(name: str, quiet: bool) -> _Pair:
     )
     if interruption.number:
         raise typer.Exit(interruption.exit_code)
-    chooser = Chooser(network.model, graph, method, scores, lam=network.spec.reweighting)
+    chooser = Chooser(network.model, graph, method, scores, lam=network.spec.lam)
     plan = make_plan(chooser, network.spec.sparsity, network=name)
     return _Pair(name, network.model, plan, network.input_shape)

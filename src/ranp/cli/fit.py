@@ -51,7 +51,6 @@ from ranp.cli._scoring import (
     stop_interrupted,
 )
 from ranp.errors import UsageError
-from ranp.models import registry
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -222,10 +221,12 @@ def command(
 
 def _network(name: str, input_text: str | None) -> Network:
     """The network, traced with one sample of the shape that it is trained with."""
+    from ranp.models import find_network, network_names
+
     sample = parse_shape(input_text)
     if sample is None:
         return load_network(name, None)
-    if name in registry.names() and len(sample) == len(registry.spec(name).input_shape):
+    if name in network_names() and len(sample) == len(find_network(name).input_shape):
         without = ",".join(map(str, sample[1:]))
         raise UsageError(
             f"--input is the shape of a sample: write {without}, and --batch {sample[0]}"

@@ -15,7 +15,7 @@ from ranp.api import make_result
 from ranp.datasets.loader import Loader
 from ranp.datasets.synthetic import synthetic_parts
 from ranp.graph import build_graph
-from ranp.models import registry
+from ranp.models import build_network, find_network
 from ranp.models.initialization import glorot_normal_
 from ranp.pruning import METHODS, Chooser, make_forward, score
 from ranp.report.figures import draw_convergence, draw_retained
@@ -62,9 +62,9 @@ def run_demo(out: Path, seconds: float, say: Callable[[str], None]) -> Demo:
         seconds: How long each network is trained.
         say: Told what is going on.
     """
-    spec = registry.spec(NETWORK)
+    spec = find_network(NETWORK)
     torch.manual_seed(0)
-    model = registry.build(NETWORK)
+    model = build_network(NETWORK)
     say(f"Tracing {NETWORK} at {' x '.join(map(str, spec.input_shape))}")
     graph = build_graph(model, spec.input_shape)
     loader = Loader(synthetic_parts(SIZE, SAMPLES, seed=0), 1, training=True)
@@ -73,7 +73,7 @@ def run_demo(out: Path, seconds: float, say: Callable[[str], None]) -> Demo:
 
     results, sparsities = {}, {}
     for name in COMPARED:
-        chooser = Chooser(model, graph, METHODS[name], scores, lam=spec.reweighting)
+        chooser = Chooser(model, graph, METHODS[name], scores, lam=spec.lam)
         sparsities[name] = min(spec.sparsity, VANILLA_MARGIN * chooser.max_sparsity())
         results[name] = make_result(chooser, sparsities[name], network=NETWORK)
     models = {"full": model, **{name: result.model for name, result in results.items()}}

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ranp.models.registry import register_network
+
 
 class Widths(NamedTuple):
     """Channels inside one Inception block, in the order in which its layers run."""
@@ -21,6 +23,17 @@ class Widths(NamedTuple):
     branch3: int
 
 
+@register_network("i3d", about="I3D (inflated Inception-v1)")
+@register_network(
+    "i3d-ucf101",
+    options={"in_channels": 3, "classes": 101},
+    input_shape=(1, 3, 16, 224, 224),
+    classes=101,
+    about="I3D (inflated Inception-v1), action recognition in 16 frames of 224 x 224",
+    dataset="ucf101",
+    sparsity=0.2532,
+    lam=80.0,
+)
 class I3D(nn.Module):
     """I3D with the widths of Inception-v1 (Szegedy et al., 2015, Table 1).
 

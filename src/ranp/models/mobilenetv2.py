@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ranp.models.registry import register_network
+
 
 class Stage(NamedTuple):
     """One row of the network's table: `repeats` blocks, the first of them with `stride`."""
@@ -33,6 +35,17 @@ _STEM_CHANNELS = 32
 _LAST_CHANNELS = 1280
 
 
+@register_network("mobilenetv2", about="MobileNetV2-3D")
+@register_network(
+    "mobilenetv2-ucf101",
+    options={"in_channels": 3, "classes": 101},
+    input_shape=(1, 3, 16, 112, 112),
+    classes=101,
+    about="MobileNetV2-3D, action recognition in 16 frames of 112 x 112",
+    dataset="ucf101",
+    sparsity=0.3315,
+    lam=80.0,
+)
 class MobileNetV2(nn.Module):
     """MobileNetV2-3D: the 2D network's table with 3D convolutions; the stem keeps all frames.
 

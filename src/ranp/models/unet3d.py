@@ -7,8 +7,38 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ranp.errors import UsageError
+from ranp.models.registry import register_network
 
 
+@register_network("unet3d", about="3D-UNet of any depth and width")
+@register_network(
+    "unet3d-brats",
+    options={"in_channels": 4, "classes": 5, "levels": 4, "base_width": 32},
+    input_shape=(1, 4, 128, 128, 128),
+    classes=5,
+    about="3D-UNet with 15 layers, brain tumour segmentation from four MR contrasts",
+    dataset="brats",
+    sparsity=0.7817,
+    lam=15.0,
+)
+@register_network(
+    "unet3d-23-shapenet",
+    options={"in_channels": 1, "classes": 50, "levels": 6, "base_width": 64, "softmax": True},
+    input_shape=(1, 1, 64, 64, 64),
+    classes=50,
+    about="3D-UNet with 23 layers, part segmentation of voxelised shapes",
+    dataset="shapenet",
+    sparsity=0.80,
+)
+@register_network(
+    "unet3d-shapenet",
+    options={"in_channels": 1, "classes": 50, "levels": 4, "base_width": 64, "softmax": True},
+    input_shape=(1, 1, 64, 64, 64),
+    classes=50,
+    about="3D-UNet with 15 layers, part segmentation of voxelised shapes",
+    dataset="shapenet",
+    sparsity=0.7824,
+)
 class UNet3D(nn.Module):
     """3D-UNet with any number of levels.
 

@@ -26,9 +26,9 @@ class NetworkConfig(Section):
     """Which network.
 
     Attributes:
-        name: "unet3d", "mobilenetv2" or "i3d", or, from the command line alone,
+        name: A registered network (`ranp.models.NETWORKS`) or, from the command line alone,
             `package.module:factory`.
-        options: What its constructor is called with.
+        options: Arguments that it is built with.
     """
 
     name: str

@@ -8,19 +8,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from ranp.errors import TraceError, UsageError, suggest
+from ranp import models
+from ranp.errors import TraceError, UsageError
 from ranp.graph import build_graph
-from ranp.models.i3d import I3D
-from ranp.models.initialization import glorot_normal_
-from ranp.models.mobilenetv2 import MobileNetV2
-from ranp.models.unet3d import UNet3D
+from ranp.models import glorot_normal_
 from ranp.resources import count
 from ranp.slimming import Plan
 from ranp.training.config import NetworkConfig
 
 Factory = Callable[..., nn.Module]
-
-_BUILDERS: dict[str, Factory] = {"unet3d": UNet3D, "mobilenetv2": MobileNetV2, "i3d": I3D}
 
 
 def build_network(config: NetworkConfig, factory: Factory | None = None) -> nn.Module:
@@ -36,12 +32,8 @@ def build_network(config: NetworkConfig, factory: Factory | None = None) -> nn.M
             f"the network is code of yours; name it again: --network {config.name} "
             "(a stored file alone must not import code)"
         )
-    if factory is None and config.name not in _BUILDERS:
-        raise UsageError(f"unknown network '{config.name}'.{suggest(config.name, _BUILDERS)}")
-    try:
-        return (factory or _BUILDERS[config.name])(**config.options)
-    except TypeError as error:
-        raise UsageError(f"network '{config.name}' with {config.options}: {error}") from error
+    spec = models.NetworkSpec(config.name, factory) if factory else models.find_network(config.name)
+    return spec.build(**config.options)
 
 
 def fresh_network(full: nn.Module, plan: Plan | None, *, transfer: bool, seed: int) -> nn.Module:
