@@ -114,13 +114,21 @@ def describe_failure(error: BaseException) -> str:
 
     The place is the innermost line of the user's: neither ours nor that of an installed package.
     """
-    first = next(iter(str(error).strip().splitlines()), "")
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [
-        f for f in frames if not f.filename.startswith(_PACKAGE) and _is_written_here(f.filename)
-    ]
-    place = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
-    return f"{type(error).__name__}: {first}{place}"
+    first = next(iter(str(error).strip().splitlines()), "")[:300].rstrip(".;")
+    what = f"{type(error).__name__}: {first}" if first else type(error).__name__
+    return f"{what}{_innermost(traceback.extract_tb(error.__traceback__))}"
+
+
+def calling_line() -> str:
+    """Return the innermost line of the user's that is running, such as " (net.py:12)"."""
+    return _innermost(traceback.extract_stack())
+
+
+def _innermost(frames: traceback.StackSummary) -> str:
+    for frame in reversed(frames):
+        if not frame.filename.startswith(_PACKAGE) and _is_written_here(frame.filename):
+            return f" ({Path(frame.filename).name}:{frame.lineno})"
+    return ""
 
 
 def _is_written_here(filename: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -270,3 +272,68 @@ def test_the_check_pass_objects_to_a_wrong_slim_model() -> None:
     slim.b = conv(slim.a.out_channels, slim.b.out_channels + 1)
     with pytest.raises(Divergence, match="gives the shape"):
         check(slim, graph, alive)
+
+
+@pytest.mark.parametrize(
+    ("scale", "removable_neurons"),
+    [
+        (lambda x: x / x.shape[1], {"a": 0, "b": 6, "head": 0}),
+        (lambda x: x * math.sqrt(x.size(1)), {"a": 0, "b": 6, "head": 0}),
+        (lambda x: F.group_norm(x, x.shape[1] // 4), {"a": 0, "b": 6, "head": 0}),
+        (lambda x: F.group_norm(x, x.shape[1]), {"a": 8, "b": 6, "head": 0}),
+        (lambda x: x / 7, {"a": 8, "b": 6, "head": 0}),
+    ],
+)
+def test_row_41_values_that_depend_on_the_channel_count_pin_the_channels(
+    scale, removable_neurons: dict[str, int]
+) -> None:
+    model = chain(scale)
+    graph = build_graph(model, IMAGE)
+    assert removable(graph) == removable_neurons
+    noted = " ".join(graph.notes)
+    assert ("computes other values (test_refusals.py:" in noted) == (removable_neurons["a"] == 0)
+    if "group_norm" not in noted and removable_neurons["a"] == 0:
+        assert compare(model, graph, random_alive(graph, 0.5), floats(IMAGE)()).error <= 1e-10
+
+
+@pytest.mark.parametrize(
+    "scale",
+    [
+        lambda x: x - x.sum(1, keepdim=True) / x.size(1),
+        lambda x: x / torch.tensor(float(x.shape[1])),
+        lambda x: x * torch.full((1,), x.shape[1]),
+    ],
+)
+def test_row_41_values_that_cannot_be_pinned_are_refused_by_line(scale) -> None:
+    with pytest.raises(TraceError, match=r"computes other values \(test_refusals.py:\d+\)") as e:
+        build_graph(chain(scale), IMAGE)
+    assert "protect" in one_line(e)
+    assert removable(build_graph(chain(scale), IMAGE, protect=["a"]))["a"] == 0
+
+
+def _with_weight(make) -> nn.Module:
+    model = chain()
+    model.a.weight = nn.Parameter(make(model.a.weight.detach()), requires_grad=False)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: torch.jit.script(nn.Conv2d(3, 8, 3)), "nn.Module with Python code"),
+        (lambda: _with_weight(lambda w: w.to(torch.complex64)), "'a.weight' must be real"),
+        (lambda: _with_weight(lambda w: w.to_sparse()), "'a.weight' must be dense"),
+        (lambda: nn.Sequential(nn.LazyConv2d(8, 3)), "'0.weight' has no shape yet"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:Lazy modules:UserWarning")
+def test_models_that_have_no_channels_to_trace(make, expected: str) -> None:
+    with pytest.raises(UsageError, match=expected) as error:
+        build_graph(make(), IMAGE)
+    one_line(error)
+
+
+def test_a_sparse_example_input() -> None:
+    with pytest.raises(UsageError, match="example input must be dense"):
+        build_graph(chain(), torch.zeros(IMAGE).to_sparse())

@@ -1,6 +1,13 @@
 """Which channels of a network belong together. Knows torch, nothing of pruning."""
 
-from ranp.graph.build import build_graph, protect_patterns, slim_meta_copy, unwrap, widths
+from ranp.graph.build import (
+    build_graph,
+    check_values,
+    protect_patterns,
+    slim_meta_copy,
+    unwrap,
+    widths,
+)
 from ranp.graph.channel_graph import Alive, ChannelGraph, ClassArray, Layer, measure
 from ranp.graph.inputs import ExampleInput, Inputs, TensorShape, describe_inputs
 from ranp.graph.operation import rule
@@ -22,6 +29,7 @@ __all__ = [
     "TensorShape",
     "build_graph",
     "check",
+    "check_values",
     "describe_inputs",
     "index_dims",
     "is_leaf",

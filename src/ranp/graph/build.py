@@ -48,11 +48,7 @@ def build_graph(
         UsageError: A protected name matches nothing.
     """
     model = unwrap(model)
-    for name, parameter in model.named_parameters():
-        if is_lazy(parameter):
-            raise UsageError(
-                f"'{name}' has no shape yet: run the model once, so that its lazy modules take one"
-            )
+    _check_model(model)
     inputs = describe_inputs(model, example_input)
     patterns = protect_patterns(model, protect)
     decisions = Decisions()
@@ -75,6 +71,41 @@ def build_graph(
         f"{type(model).__name__} still refuses smaller channel numbers after {_MOST_TRIALS} "
         f"trials ({last}); protect the layers concerned"
     )
+
+
+def _check_model(model: nn.Module) -> None:
+    if isinstance(model, torch.jit.ScriptModule):
+        raise UsageError(
+            f"model must be an nn.Module with Python code, got a {type(model).__name__}; "
+            "give the module that it was compiled from"
+        )
+    for name, tensor in named_tensors(model):
+        problem = (
+            "has no shape yet; run the model once, so that its lazy modules are initialized"
+            if is_lazy(tensor)
+            else f"must be dense, got {tensor.layout}; call to_dense() on it"
+            if tensor.layout is not torch.strided
+            else f"must be real, got {tensor.dtype}; ranp knows no complex channels"
+            if tensor.is_complex()
+            else ""
+        )
+        if problem:
+            raise UsageError(f"'{name}' {problem}")
+
+
+def check_values(model: nn.Module) -> None:
+    """Refuse a model whose parameters hold no values, or none that gradients can be taken of."""
+    for name, tensor in unwrap(model).named_parameters():
+        if tensor.is_meta:
+            raise UsageError(
+                f"'{name}' is on the meta device and holds no values; build the model on a real "
+                "device, or call model.to_empty(device=...) and initialize it"
+            )
+        if tensor.is_inference():
+            raise UsageError(
+                f"'{name}' was made in torch.inference_mode() and takes no gradients; build the "
+                "model outside of it"
+            )
 
 
 def unwrap(model: nn.Module) -> nn.Module:

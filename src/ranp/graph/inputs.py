@@ -80,6 +80,8 @@ def describe_inputs(model: nn.Module, example: ExampleInput) -> Inputs:
 
 def _describe(value: Any) -> Any:
     def describe(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor) and leaf.layout is not torch.strided:
+            raise UsageError(f"example input must be dense, got {leaf.layout}; give x.to_dense()")
         return TensorShape.of(leaf) if isinstance(leaf, Tensor) else leaf
 
     return pytree.tree_map(describe, value)

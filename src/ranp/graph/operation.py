@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ranp.graph.labels import Dims
 
@@ -103,9 +105,33 @@ class Operation:
         return self.outputs[0]
 
     @property
+    def numbers(self) -> dict[str, float]:
+        """The scalar arguments that its values depend on, by name: factors, fills, groups."""
+        kinds = (int, float) if self.is_pointwise or self.name in _OF_WHOLE_NUMBERS else float
+        values = {name: _constant(value) for name, value in self.arguments.items()}
+        return {name: value for name, value in values.items() if isinstance(value, kinds)}
+
+    @property
     def inputs(self) -> list[Tensor]:
         """All tensors among the arguments."""
         return list(tensors_in(self.arguments))
+
+
+# Operations that are not pointwise and whose values depend on a whole number.
+_OF_WHOLE_NUMBERS = {
+    f"aten::{name}"
+    for name in ("full", "new_full", "full_like", "fill_", "scalar_tensor", "group_norm")
+}
+
+
+def _constant(value: Any) -> Any:
+    """Return the number that a tensor made in the code holds, such as `torch.tensor(3.0)`."""
+    if isinstance(value, FakeTensor):
+        value = value.constant
+    if not isinstance(value, Tensor) or value.is_meta or value.numel() != 1:
+        return value
+    with _disable_current_modes():
+        return value.item()
 
 
 def tensors_in(tree: Any) -> Iterable[Tensor]:

@@ -19,7 +19,8 @@ from ranp.errors import RanpError, TraceError
 from ranp.graph.inputs import Inputs, TensorShape
 from ranp.graph.labels import Dim, Dims, LabelArray, LabelSpace, unlabelled
 from ranp.graph.operation import RULES, Operation, Rule, tensors_in, tensors_within
-from ranp.graph.tracing import Site, Tracer, describe
+from ranp.graph.tracing import Site, Tracer
+from ranp.user_code import describe_failure
 
 Extent = tuple[int | LabelArray, ...]
 Reading = TypeVar("Reading", bound=Hashable)
@@ -50,12 +51,14 @@ class Record:
         name: The operation's name.
         site: Where it stands in the code.
         reading: How it was read, if there was a choice.
-        outputs: Shape and labels of each tensor that it gave.
+        numbers: Its scalar arguments that its values depend on, by name.
+        outputs: Shape and labels of each output tensor.
     """
 
     name: str
     site: Site
     reading: Hashable | None
+    numbers: Mapping[str, float]
     outputs: tuple[tuple[tuple[int, ...], Dims], ...]
 
 
@@ -254,6 +257,7 @@ class Propagator(Tracer):
                 operation.name,
                 self._site,
                 self._reading,
+                operation.numbers,
                 tuple(zip(shapes, outputs, strict=True)),
             )
         )
@@ -277,7 +281,7 @@ class Propagator(Tracer):
             raise
         except Exception as error:
             raise TraceError(
-                f"the rule for {operation.name} fails in {self.place} ({describe(error)}); "
+                f"the rule for {operation.name} fails in {self.place} ({describe_failure(error)}); "
                 "please report it, and protect the layers that feed this operation meanwhile"
             ) from error
         return result if isinstance(result, list) else [result] * len(operation.outputs)

@@ -15,7 +15,8 @@ from ranp.graph.labels import Dims, unlabelled
 from ranp.graph.operation import PICKERS, Operation
 from ranp.graph.propagation import Record
 from ranp.graph.surgery import named_tensors
-from ranp.graph.tracing import Site, Tracer, describe
+from ranp.graph.tracing import Site, Tracer
+from ranp.user_code import calling_line, describe_failure
 
 
 class Divergence(TraceError):
@@ -51,7 +52,7 @@ def check(slim: nn.Module, graph: ChannelGraph, alive: Alive) -> None:
         except Divergence:
             raise
         except TraceError as error:
-            replay.diverge(f"fails: {describe(error.__cause__ or error)}")
+            replay.diverge(f"fails: {describe_failure(error.__cause__ or error)}")
 
 
 class _Replay(Tracer):
@@ -84,6 +85,7 @@ class _Replay(Tracer):
             else:
                 self._compare_shapes(operation, record)
                 self._compare_slots(operation, record)
+                self._compare_numbers(operation, record)
             self._position += 1
         self._running = False
 
@@ -113,6 +115,20 @@ class _Replay(Tracer):
             for dim, slots in zip(dims, self._slim(wanted), strict=True):
                 if dim is not None and slots is not None and not np.array_equal(dim, slots):
                     self.diverge(f"picks other channels by number ({operation.short_name})")
+
+    def _compare_numbers(self, operation: Operation, record: Record) -> None:
+        """Ask for the numbers in the code: shapes tell nothing of `x / x.shape[1]`."""
+        for name, number in operation.numbers.items():
+            full = record.numbers.get(name)
+            if number != full and not self._is_depthwise_norm(operation, number):
+                self.diverge(
+                    f"computes other values{calling_line()}: {operation.short_name} with "
+                    f"{name}={number} instead of {full}"
+                )
+
+    def _is_depthwise_norm(self, operation: Operation, groups: float) -> bool:
+        """A group norm with a group per channel goes with the channels."""
+        return operation.name == "aten::group_norm" and groups == operation["input"].shape[1]
 
     def diverge(self, what: str) -> None:
         record = self._record if self._running else None

@@ -106,43 +106,56 @@ def _recompute_weights(module: nn.Module) -> None:
             setattr(module, hook.name, hook.compute_weight(module, do_power_iteration=False))
 
 
+def _conv_attributes(module: nn.modules.conv._ConvNd, width: int | None) -> dict[str, Any]:
+    rows, columns = module.weight.shape[:2]
+    groups, is_depthwise = module.groups, module.groups == module.in_channels > 1
+    if module.transposed:
+        groups = rows if is_depthwise else groups
+        return {"groups": groups, "in_channels": rows, "out_channels": columns * groups}
+    groups = rows // (module.out_channels // module.in_channels) if is_depthwise else groups
+    return {"groups": groups, "in_channels": columns * groups, "out_channels": rows}
+
+
+def _channel_norm_attributes(
+    module: nn.modules.batchnorm._NormBase, width: int | None
+) -> dict[str, Any]:
+    reference = module.weight if module.affine else module.running_mean
+    return {"num_features": width if reference is None else reference.shape[0]}
+
+
+def _group_norm_attributes(module: nn.GroupNorm, width: int | None) -> dict[str, Any]:
+    channels = module.weight.shape[0] if module.affine else width
+    per_channel = module.num_groups == module.num_channels
+    return {"num_channels": channels, "num_groups": channels if per_channel else None}
+
+
+def _layer_norm_attributes(module: nn.LayerNorm | nn.RMSNorm, width: int | None) -> dict[str, Any]:
+    if module.elementwise_affine:
+        return {"normalized_shape": tuple(module.weight.shape)}
+    return {"normalized_shape": width and (*module.normalized_shape[:-1], width)}
+
+
+# By kind of module, the attributes that hold channel counts, read from its tensors or from the
+# width of its input; None keeps the present value.
+_CHANNEL_ATTRIBUTES: dict[type[nn.Module], Callable[[Any, int | None], dict[str, Any]]] = {
+    nn.modules.conv._ConvNd: _conv_attributes,
+    nn.Linear: lambda m, _: dict(zip(("out_features", "in_features"), m.weight.shape, strict=True)),
+    nn.modules.batchnorm._NormBase: _channel_norm_attributes,
+    nn.GroupNorm: _group_norm_attributes,
+    nn.LayerNorm: _layer_norm_attributes,
+    nn.RMSNorm: _layer_norm_attributes,
+    nn.PReLU: lambda m, _: {"num_parameters": m.weight.shape[0]},
+    nn.Embedding: lambda m, _: {"embedding_dim": m.weight.shape[1]},
+}
+
+
 def _update_attributes(module: nn.Module, width: int | None) -> None:
-    """Brings the numbers that a module keeps about itself in line with its tensors."""
-    if isinstance(module, nn.modules.conv._ConvNd):
-        weight = module.weight
-        if module.transposed:
-            inputs, per_group = weight.shape[:2]
-            depthwise = module.groups == module.in_channels > 1
-            module.groups = inputs if depthwise else module.groups
-            module.in_channels, module.out_channels = inputs, per_group * module.groups
-        else:
-            outputs, per_group = weight.shape[:2]
-            if module.groups == module.in_channels > 1:
-                module.groups = outputs // (module.out_channels // module.in_channels)
-            module.in_channels, module.out_channels = per_group * module.groups, outputs
-    elif isinstance(module, nn.Linear):
-        module.out_features, module.in_features = module.weight.shape
-    elif isinstance(module, nn.modules.batchnorm._NormBase):
-        reference = module.weight if module.affine else module.running_mean
-        if reference is not None:
-            module.num_features = reference.shape[0]
-        elif width is not None:
-            module.num_features = width
-    elif isinstance(module, nn.GroupNorm):
-        channels = module.weight.shape[0] if module.affine else width
-        if channels is not None:
-            if module.num_groups == module.num_channels:
-                module.num_groups = channels
-            module.num_channels = channels
-    elif isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
-        if module.elementwise_affine:
-            module.normalized_shape = tuple(module.weight.shape)
-        elif width is not None:
-            module.normalized_shape = (*module.normalized_shape[:-1], width)
-    elif isinstance(module, nn.PReLU):
-        module.num_parameters = module.weight.shape[0]
-    elif isinstance(module, nn.Embedding):
-        module.embedding_dim = module.weight.shape[1]
+    """Bring the channel counts that a module stores in line with its tensors."""
+    for kind, attributes in _CHANNEL_ATTRIBUTES.items():
+        if isinstance(module, kind):
+            for name, value in attributes(module, width).items():
+                if value is not None:
+                    setattr(module, name, value)
 
 
 def index_dims(tensor: Tensor, keep: tuple[Tensor | None, ...]) -> Tensor:

@@ -22,6 +22,7 @@ from ranp.errors import RanpError, TraceError
 from ranp.graph.inputs import Inputs, TensorShape
 from ranp.graph.operation import RULES, Operation, tensors_in
 from ranp.graph.surgery import meta_copy, swapped_tensors, training_mode
+from ranp.user_code import describe_failure
 
 # Where an operation stands: the class of the module that called it, its number among the
 # operations of that call, its name. The same line of code has the same site in every instance.
@@ -102,12 +103,12 @@ class Tracer(TorchDispatchMode):
         except Exception as error:
             if isinstance(error, _VALUE_DEPENDENT) or ".numpy()" in str(error):
                 raise TraceError(
-                    f"{self.place} asks for the values of a tensor ({describe(error)}), and a "
-                    "network is traced without any: take decisions outside of the forward, or by "
-                    "shapes"
+                    f"{self.place} asks for the values of a tensor ({describe_failure(error)}), "
+                    "but tracing has shapes only; decide by shapes, or outside of the forward"
                 ) from error
             raise TraceError(
-                f"the forward fails in {self.place}: {describe(error)}; check the example input"
+                f"the forward fails in {self.place}: {describe_failure(error)}; "
+                "check the example input"
             ) from error
 
     @contextmanager
@@ -168,12 +169,6 @@ _VALUE_DEPENDENT = (
     fake_tensor.DataDependentOutputException,
     fake_tensor.DynamicOutputShapeException,
 )
-
-
-def describe(error: BaseException) -> str:
-    """An error in one line."""
-    message = str(error).strip().split("\n")[0][:300]
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 @contextmanager
