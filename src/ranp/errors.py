@@ -37,7 +37,7 @@ class TraceError(RanpError):
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Returns " Did you mean 'x'?" for the closest known name, otherwise all known names."""
+    """Return " Did you mean 'x'?" for the closest known name, otherwise all known names."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1)
     if close:

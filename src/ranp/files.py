@@ -20,7 +20,7 @@ _TEMPORARY = ".ranp-tmp-"
 
 
 def ensure_directory(path: str | Path) -> Path:
-    """Makes a directory that can be written to, or says at once why that is not possible.
+    """Make a directory that can be written to, or raise an error that says why not.
 
     Also removes temporary files that an earlier process left behind when it was killed.
     """
@@ -41,14 +41,14 @@ def ensure_directory(path: str | Path) -> Path:
 
 
 def _process_runs(temporary_name: str) -> bool:
-    """Whether the process whose number stands in a temporary file's name is still alive."""
+    """Return whether the process whose number stands in a temporary file's name is still alive."""
     pid = temporary_name.removeprefix(_TEMPORARY).split("-", 1)[0]
     return pid.isdigit() and int(pid) != os.getpid() and Path(f"/proc/{pid}").exists()
 
 
 @contextlib.contextmanager
 def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
-    """Opens a file whose content appears under `path` at once and whole, or not at all."""
+    """Open a file whose content appears under `path` at once and whole, or not at all."""
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,29 +88,29 @@ def _sync_directory(directory: Path) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Writes a text file atomically."""
+    """Write a text file atomically."""
     with atomic_write(path) as file:
         file.write(text.encode())
 
 
 def canonical_json(value: Any) -> str:
-    """One text per value: sorted keys, no spaces. What hashes are taken of."""
+    """Return one text per value, to take hashes of: sorted keys, no spaces."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def sha256(data: bytes | str) -> str:
-    """The SHA-256 of bytes, or of a text's UTF-8, in hexadecimal."""
+    """Return the SHA-256 of bytes, or of a text's UTF-8, in hexadecimal."""
     return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
 
 
 def write_sealed_json(path: str | Path, content: Mapping[str, Any]) -> None:
-    """Writes a JSON object together with the SHA-256 of its content."""
+    """Write a JSON object together with the SHA-256 of its content."""
     sealed = {**content, "sha256": sha256(canonical_json(content))}
     write_text(path, json.dumps(sealed, indent=1, allow_nan=False) + "\n")
 
 
 def read_sealed_json(path: str | Path, what: str) -> dict[str, Any]:
-    """Reads what `write_sealed_json` wrote; refuses anything that was changed since.
+    """Read what `write_sealed_json` wrote; refuse anything that was changed since.
 
     Args:
         path: The file.
@@ -146,7 +146,7 @@ def read_sealed_json(path: str | Path, what: str) -> dict[str, Any]:
 def save_tensors(
     path: str | Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
 ) -> None:
-    """Writes tensors to a safetensors file, atomically, with a SHA-256 of all that is in it."""
+    """Write tensors to a safetensors file, atomically, with a SHA-256 of all that is in it."""
     from safetensors.torch import save
 
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -156,7 +156,7 @@ def save_tensors(
 
 
 def load_tensors(path: str | Path, what: str) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Reads what `save_tensors` wrote; refuses anything that was changed since.
+    """Read what `save_tensors` wrote; refuse anything that was changed since.
 
     Args:
         path: The file.

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 
 def blocks(model: nn.Module) -> list[nn.Module]:
-    """The outermost modules with parameters that are called as such, not mere containers.
+    """Return the outermost modules with parameters that are called as such, not mere containers.
 
     One that is all of the model is none: recomputing everything at once would save nothing.
     """
@@ -25,14 +25,14 @@ def blocks(model: nn.Module) -> list[nn.Module]:
 
 
 def _is_row_of_blocks(module: nn.Module) -> bool:
-    """Whether it is a sequence of modules that have parts themselves, each worth recomputing."""
+    """Return whether a module is a sequence of modules with parts, each worth recomputing."""
     sequence = isinstance(module, nn.Sequential) and len(module) > 1
     return sequence and all(next(part.children(), None) is not None for part in module.children())
 
 
 @contextmanager
 def checkpointed(model: nn.Module) -> Iterator[None]:
-    """While inside, each block of the model keeps its inputs only and runs twice."""
+    """Let each block of the model keep its inputs only and run twice, while inside."""
 
     def forget(block: nn.Module) -> None:
         del block.forward

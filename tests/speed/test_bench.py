@@ -59,13 +59,18 @@ def test_both_networks_are_optimized(idle_machine, monkeypatch):
         kept = "something"
         trials = (Trial("as given", 3.0, 0.0),)
 
-    monkeypatch.setattr(library, "optimize", lambda m, shape, mode: seen.append((shape, mode)) or m)
+    def optimize(model, shape, mode, *, keep_memory):
+        seen.append((shape, mode, keep_memory))
+        return model
+
+    monkeypatch.setattr(library, "optimize", optimize)
     monkeypatch.setattr(library, "optimization_of", lambda m: Kept)
+    monkeypatch.setattr(library, "return_freed_memory", lambda: seen.append("undone"))
     shapes = [(1, 1, 4, 4, 4)]
     found = compare_speed(
         network(2), network(1), shapes, theoretical=1.0, modes=("train",), optimized=True
     )
-    assert seen == [((1, 1, 4, 4, 4), "train")] * 2
+    assert seen == [*[((1, 1, 4, 4, 4), "train", True)] * 2, "undone"]
     assert found.comparisons[0].treatment == {"full": "something", "slim": "something"}
     assert found.comparisons[0].as_given == {"full": 3.0, "slim": 3.0}
 

@@ -15,11 +15,12 @@ from ranp.speed.convolution import (
     WEIGHT,
     Geometry,
     Route,
+    RoutedConv3d,
     open_routes,
-    set_route,
 )
 from ranp.speed.layout import as_layout, layout_of
 from ranp.speed.normalization import ChannelsLastBatchNorm3d
+from ranp.speed.replacing import rebuilt_as
 
 three = st.tuples(*[st.integers(1, 3)] * 3)
 layouts = st.sampled_from(["standard", "channels-last"])
@@ -130,8 +131,8 @@ def test_layouts_go_there_and_back(shape):
 def routed(conv, route, *, is_last=False):
     twin = nn.Conv3d(conv.in_channels, conv.out_channels, conv.kernel_size, padding=conv.padding)
     twin.load_state_dict(conv.state_dict())
-    set_route(twin, route, "channels-last", is_last=is_last)
-    return twin
+    how = {"route": route, "layout": "channels-last", "is_last": is_last}
+    return rebuilt_as(RoutedConv3d, twin, **how)
 
 
 @pytest.mark.parametrize("is_last", [False, True])

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import platform
+from pathlib import Path
+
 import pytest
 import torch
 
-from ranp.speed import doctor, keep_freed_memory
+from ranp.speed import doctor, keep_freed_memory, return_freed_memory
 
 
 def test_every_check_answers():
@@ -34,7 +38,18 @@ def test_others_at_work_are_a_trap(monkeypatch):
     assert finding.is_trap and "3.0 other threads" in finding.measured
 
 
-def test_freed_memory_can_be_kept_with_glibc():
-    import platform
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
+def test_freed_memory_is_kept_only_until_it_is_returned():
+    """64 MiB that were written to and freed stay with the process, then go back to the system."""
+    assert keep_freed_memory()
+    torch.full((2**24,), 1.0)
+    kept = _resident_bytes()
+    assert return_freed_memory()
+    assert kept - _resident_bytes() > 2**25
+    before = _resident_bytes()
+    torch.full((2**24,), 2.0)
+    assert _resident_bytes() - before < 2**25
 
-    assert keep_freed_memory() == (platform.libc_ver()[0] == "glibc")
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -13,10 +13,10 @@ import ranp.speed.optimizing
 from ranp.errors import UsageError
 from ranp.models.mobilenetv2 import InvertedResidual
 from ranp.models.unet3d import UNet3D
+from ranp.resources.comparing import largest_difference
 from ranp.resources.measuring import Timing
 from ranp.resources.timing_cache import TimingCache
 from ranp.speed import optimization_of, optimize
-from ranp.speed.selection import deviation
 
 
 def unit(inputs, outputs, **options):
@@ -146,7 +146,7 @@ def test_training_goes_the_same_way(name, changed_things_win, tmp_path):
         assert torch.equal(tensor, other) and tensor.data_ptr() != other.data_ptr()
     (plain_outputs, plain_state), (outputs, state) = train(model, x), train(fast, x)
     for expected, got in zip(plain_outputs, outputs, strict=True):
-        assert deviation(got, expected) <= 1e-5
+        assert largest_difference([got], [expected]) <= 1e-5
     for key, expected in plain_state.items():
         scale = max(expected.abs().max().item(), 1.0) if expected.is_floating_point() else 0
         torch.testing.assert_close(state[key], expected, rtol=0, atol=1e-5 * scale)
@@ -165,7 +165,7 @@ def test_inference_gives_the_same(name, changed_things_win, tmp_path):
     expected = model(x)
     fast = optimize(model, x, "inference", cache=TimingCache(tmp_path))
     assert not fast.training
-    assert deviation(fast(x), expected) <= 1e-5
+    assert largest_difference([fast(x)], [expected]) <= 1e-5
     assert fast(x).is_contiguous()
 
 
@@ -226,8 +226,20 @@ def test_an_optimized_network_can_be_traced_and_pruned(changed_things_win, tmp_p
     assert plain.layers == other.layers
 
 
+def test_the_allocator_is_changed_only_where_it_is_asked_for(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(ranp.speed.optimizing, "keep_freed_memory", lambda: asked.append(1) or True)
+    model, cache = nn.Conv3d(1, 1, 1), TimingCache(tmp_path)
+    said = {}
+    for keep in (False, True):
+        record = optimization_of(optimize(model, (1, 1, 2, 2, 2), keep_memory=keep, cache=cache))
+        assert record.keeps_memory is keep and len(asked) == keep
+        said[keep] = "the process keeps freed memory" in str(record)
+    assert said == {False: False, True: True}
+
+
 def test_errors_say_what_to_do():
-    with pytest.raises(UsageError, match="unknown mode 'test': use train or inference"):
+    with pytest.raises(UsageError, match="mode must be train or inference, got 'test'"):
         optimize(nn.Conv3d(1, 1, 1), (1, 1, 2, 2, 2), "test")
     with pytest.raises(UsageError, match="networks of one tensor"):
         optimize(nn.Conv3d(1, 1, 1), [torch.zeros(1), torch.zeros(1)])
@@ -280,7 +292,7 @@ def test_logits_that_are_given_out_too_stay_logits(beside, fused, changed_things
     assert record.kept != "as given"
     assert all(trial.is_equal for trial in record.trials) is fused
     for got, expected in zip(fast(x), model(x), strict=True):
-        assert torch.equal(got, expected) or deviation(got, expected) <= 1e-5
+        assert torch.equal(got, expected) or largest_difference([got], [expected]) <= 1e-5
 
 
 def test_a_norm_behind_an_activation_in_place_is_not_folded(changed_things_win, tmp_path):
@@ -315,7 +327,7 @@ def test_modes_and_random_numbers_stay_as_they_are(changed_things_win, tmp_path)
 def test_a_network_without_finite_numbers_is_refused():
     model = nn.Conv3d(1, 1, 1)
     nn.init.constant_(model.weight, float("nan"))
-    with pytest.raises(UsageError, match="the Conv3d gives out numbers that are not finite"):
+    with pytest.raises(UsageError, match="the Conv3d produces non-finite outputs"):
         optimize(model, (1, 1, 2, 2, 2))
 
 
@@ -331,5 +343,5 @@ def test_an_optimized_network_can_be_exported(changed_things_win, tmp_path):
         torch.jit.trace(fast, x),
     ]
     for other in others:
-        assert deviation(other(x), model(x)) <= 1e-5
+        assert largest_difference([other(x)], [model(x)]) <= 1e-5
     assert fast(x[:0]).shape == model(x[:0]).shape

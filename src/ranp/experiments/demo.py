@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -20,7 +21,7 @@ from ranp.models.initialization import glorot_normal_
 from ranp.pruning import METHODS, Chooser, make_forward, score
 from ranp.report.figures import draw_convergence, draw_retained
 from ranp.resources import count
-from ranp.resources.measuring import MeasuredStep, measure_steps
+from ranp.resources.measuring import Measured, measure_in_turns, train_step
 from ranp.slimming import Plan
 
 NETWORK = "unet3d-shapenet"
@@ -44,7 +45,7 @@ class Demo:
 
     costs: Mapping[str, Mapping[str, float]]
     sparsities: Mapping[str, float]
-    measured: Mapping[str, MeasuredStep]
+    measured: Mapping[str, Measured]
     curves: Mapping[str, list[tuple[float, float]]]
     plans: Mapping[str, Plan]
 
@@ -81,9 +82,11 @@ def run_demo(out: Path, seconds: float, say: Callable[[str], None]) -> Demo:
 
     say(f"Measuring training steps at {SIZE}^3, batch 1")
     batch = next(iter(loader))
-    measured = measure_steps(
-        models, lambda m: cross_entropy(m(batch["x"]), batch["y"]), repetitions=2
-    )
+    steps = {
+        name: partial(train_step, m, lambda m: cross_entropy(m(batch["x"]), batch["y"]))
+        for name, m in models.items()
+    }
+    measured = measure_in_turns(steps, repetitions=2)
     say(f"Training full and RANP-f side by side, {seconds:.0f} s each")
     curves = {name: train(models[name], seconds) for name in ("full", "ranp-f")}
 

@@ -48,16 +48,16 @@ class Arguments:
         return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
 
     def call(self, model: Callable[..., Any]) -> Any:
-        """Calls a model with them."""
+        """Call a model with them."""
         return model(*self.args, **self.kwargs)
 
     def copy(self) -> Arguments:
-        """The same, for a model that may work in place on what it is given."""
+        """Return the same, for a model that may work in place on what it is given."""
         tree = (self.args, self.kwargs)
         return Arguments(*pytree.tree_map_only(Tensor, Tensor.clone, tree))
 
     def drawn(self, seed: int, resize: Resize = tuple) -> Arguments:
-        """The same with random numbers; whole numbers, which may be indices, stay as they are.
+        """Return the same with random numbers; integers, which may be indices, stay.
 
         Args:
             seed: For the numbers; the process' own random numbers are not touched.
@@ -80,7 +80,7 @@ class Arguments:
 
 
 def is_free(dim: int) -> bool:
-    """Whether a dimension of an input may vary: the batch and space may, channels may not."""
+    """Return whether a dimension of an input may vary: all but channels may."""
     return dim != 1
 
 
@@ -101,14 +101,14 @@ def scaled(samples: int, factor: float) -> Resize:
 
 
 def dim_names(sizes: int) -> tuple[str, ...]:
-    """What the dimensions of an input are called in a file."""
+    """Return what the dimensions of an input are called in a file."""
     space = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}
     default = tuple(f"size{n}" for n in range(2, sizes))
     return ("batch", "channels", *space.get(sizes - 2, default))[:sizes]
 
 
 def check_sizes(arguments: Arguments) -> None:
-    """Refuses inputs from which nobody can tell whether a size may vary."""
+    """Refuse inputs from which nobody can tell whether a size may vary."""
     for tensor in arguments.tensors:
         if any(size < 2 for size in tensor.shape[2:]):
             raise UsageError(

@@ -15,7 +15,7 @@ from ranp.exporting.quiet import quiet
 
 
 def capture(model: nn.Module, arguments: Arguments, *, dynamic: bool) -> ExportedProgram:
-    """Captures a network in the mode that it is in.
+    """Capture a network in the mode that it is in.
 
     Args:
         model: The network.
@@ -46,7 +46,7 @@ def capture(model: nn.Module, arguments: Arguments, *, dynamic: bool) -> Exporte
 
 
 def input_sizes(program: ExportedProgram) -> dict[str, tuple[int | str, ...]]:
-    """Names and sizes of a program's inputs; a size that may vary has a name.
+    """Return names and sizes of a program's inputs; a size that may vary has a name.
 
     Sizes that the network wants to be the same have the same name.
     """
@@ -67,7 +67,7 @@ def input_sizes(program: ExportedProgram) -> dict[str, tuple[int | str, ...]]:
 
 
 def first_line(error: Exception) -> str:
-    """The kind of an error and the first line of what it says."""
+    """Return the kind of an error and the first line of what it says."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0].rstrip('.;')}" if lines else type(error).__name__
 
@@ -84,7 +84,7 @@ def _free_dims(arguments: Arguments) -> Any:
 
 
 def _inputs(program: ExportedProgram) -> dict[str, Tensor]:
-    """The inputs that are tensors, as the program knows them."""
+    """Return the inputs that are tensors, as the program knows them."""
     names = set(program.graph_signature.user_inputs)
     nodes = {node.name: node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")}
     return {n: value for n, value in nodes.items() if n in names and isinstance(value, Tensor)}
@@ -107,7 +107,7 @@ def _check_free(model: nn.Module, program: ExportedProgram) -> None:
 
 
 def _forget_sources(program: ExportedProgram) -> None:
-    """Takes paths of source files on this machine, and the example, out of what is written."""
+    """Take paths of source files on this machine, and the example, out of what is written."""
     program.example_inputs = None
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):

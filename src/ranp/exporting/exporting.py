@@ -65,7 +65,7 @@ def export(
     dynamic: bool = False,
     plan: Plan | None = None,
 ) -> Exported:
-    """Writes a network to a file that runs without its code, and without ranp.
+    """Write a network to a file that runs without its code, and without ranp.
 
     The file is opened again and run on random inputs before it gets its name: one that does not
     give out what the network does in eval mode, to 1e-4 of the largest output, is not kept.
@@ -156,7 +156,7 @@ def _check_model(model: nn.Module) -> None:
 
 
 def _check_target(path: Path) -> None:
-    """Says at once, not after a minute's work, that a file cannot be written."""
+    """Say at once, not after a minute's work, that a file cannot be written."""
     if path.is_dir():
         raise UsageError(f"'{path}' is a directory; name the file to write in it")
     ensure_directory(path.parent)
@@ -177,7 +177,7 @@ def _trials(model: nn.Module, example: Arguments, dynamic: bool) -> Iterator[Arg
 
 
 def _other_size(model: nn.Module, example: Arguments, samples: int) -> Arguments:
-    """The first of some sizes that the network itself can do with."""
+    """Return the first of some sizes that the network itself can do with."""
     said = ""
     for factor in (0.5, 1.5, 2.0):
         arguments = example.drawn(2, scaled(samples, factor))

@@ -45,7 +45,7 @@ class FileFormat:
 
 
 def find_format(path: Path, named: str | None = None) -> Format:
-    """The format that is named, or else the one that a file's ending says.
+    """Return the format that is named, or else the one that a file's ending says.
 
     Raises:
         UsageError: There is none, or a package that it needs is missing.
@@ -61,7 +61,7 @@ def find_format(path: Path, named: str | None = None) -> Format:
 
 
 def load_exported(path: str | Path, format: Format | None = None) -> Runner:
-    """Opens a file that `export` wrote, to run it here.
+    """Open a file that `export` wrote, to run it here.
 
     Args:
         path: The file.
@@ -113,7 +113,7 @@ def _write_onnx(program: ExportedProgram, about: str) -> bytes:
 
 
 def _name_sizes(graph: Any, inputs: Mapping[str, tuple[int | str, ...]]) -> None:
-    """Gives sizes that vary the names of `input_sizes`, in inputs and outputs."""
+    """Give sizes that vary the names of `input_sizes`, in inputs and outputs."""
     named: dict[str, str] = {}
     for value in graph.input:
         for dim, size in zip(value.type.tensor_type.shape.dim, inputs[value.name], strict=True):

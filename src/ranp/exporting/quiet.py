@@ -22,7 +22,7 @@ _WARNINGS = (
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Hides those messages, and no others; what goes wrong is raised as ever."""
+    """Hide those messages, and no others; what goes wrong is raised as ever."""
     with ExitStack() as stack:
         for name in _LOGS:
             log = logging.getLogger(name)

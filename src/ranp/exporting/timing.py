@@ -27,7 +27,7 @@ def time_exported(
     repetitions: int = 7,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Timing]:
-    """Times a network and its file in turns, with as many threads as PyTorch has.
+    """Time a network and its file in turns, with as many threads as PyTorch has.
 
     Args:
         model: The network; it is given back as it was.

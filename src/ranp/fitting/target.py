@@ -17,7 +17,8 @@ from ranp.fitting.costing import LossAt, no_loss
 from ranp.fitting.training_step import TrainingStep
 from ranp.graph import TensorShape
 from ranp.pruning import LossFunction
-from ranp.resources.training_memory import Loss, mean_of
+from ranp.resources.measuring import mean_of
+from ranp.resources.training_memory import Loss
 
 
 def loss_like(

@@ -29,7 +29,7 @@ _CHANNELS = {"LayerNorm": -1, "RMSNorm": -1}
 def build_graph(
     model: nn.Module, example_input: ExampleInput, *, protect: Iterable[str] = ()
 ) -> ChannelGraph:
-    """Finds out which channels of a model belong together.
+    """Find out which channels of a model belong together.
 
     The model is traced on fake tensors in eval and in train mode (deep supervision heads exist in
     only one of them), so neither data nor memory is needed, and the model is not changed. Then a
@@ -109,7 +109,7 @@ def check_values(model: nn.Module) -> None:
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """The module inside of `torch.compile` and (distributed) data parallel wrappers."""
+    """Return the module inside of `torch.compile` and (distributed) data parallel wrappers."""
     while True:
         inner = getattr(model, "_orig_mod", None)
         if inner is None and isinstance(
@@ -122,7 +122,7 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 
 def protect_patterns(model: nn.Module, protect: Iterable[str]) -> tuple[str, ...]:
-    """Patterns of all layers that are to be protected.
+    """Return patterns of all layers that are to be protected.
 
     Args:
         model: The model.
@@ -148,7 +148,7 @@ def _trace(
     protect: tuple[str, ...],
     notes: Sequence[str],
 ) -> ChannelGraph:
-    """The label pass in both modes, over one space of labels."""
+    """Run the label pass in both modes, over one space of labels."""
     space = LabelSpace()
     shapes = {name: TensorShape.of(tensor) for name, tensor in named_tensors(model)}
     labels = {name: _initial_dims(model, name, shape, space) for name, shape in shapes.items()}
@@ -166,7 +166,7 @@ def _trace(
 
 
 def _initial_dims(model: nn.Module, name: str, tensor: TensorShape, space: LabelSpace) -> Dims:
-    """Fresh labels for every dimension that could shrink.
+    """Return fresh labels for every dimension that could shrink.
 
     The kernel of a convolution never does, and leaving it unlabelled lets weights be flattened
     (spectral norm) without confusion.
@@ -188,7 +188,7 @@ def _assemble(
     inputs: Inputs,
     notes: Sequence[str],
 ) -> ChannelGraph:
-    """Numbers the classes and rewrites everything from labels to classes."""
+    """Number the classes and rewrite everything from labels to classes."""
     roots, class_of = np.unique(
         space.find(np.arange(len(space), dtype=np.int64)), return_inverse=True
     )
@@ -231,7 +231,7 @@ class _Rewriting:
 
 
 def _layers(calls: Iterable[LayerCall]) -> dict[str, Layer]:
-    """Layers by name; parts of one parameter used as several layers are numbered from #2 on.
+    """Return layers by name; parts of one parameter used as several layers are numbered from #2 on.
 
     A single channel has no label of its own, so every call of its layer gives it another class.
     """
@@ -250,7 +250,7 @@ def _layers(calls: Iterable[LayerCall]) -> dict[str, Layer]:
 
 
 def _random_half(graph: ChannelGraph, seed: int) -> Alive:
-    """Keeps about half of the removable classes, and at least one neuron of every layer."""
+    """Keep about half of the removable classes, and at least one neuron of every layer."""
     random = np.random.default_rng(seed)
     alive = ~graph.removable | (random.random(graph.classes) < 0.5)
     for layer in graph.layers.values():
@@ -260,7 +260,7 @@ def _random_half(graph: ChannelGraph, seed: int) -> Alive:
 
 
 def slim_meta_copy(model: nn.Module, graph: ChannelGraph, alive: Alive) -> nn.Module:
-    """The slim model without memory: meta tensors of the right shapes."""
+    """Return the slim model without memory: meta tensors of the right shapes."""
 
     def replace(name: str, tensor: Tensor) -> Tensor:
         pairs = zip(tensor.shape, graph.tensors[name], strict=True)
@@ -271,7 +271,7 @@ def slim_meta_copy(model: nn.Module, graph: ChannelGraph, alive: Alive) -> nn.Mo
 
 
 def widths(graph: ChannelGraph, alive: Alive) -> dict[str, int]:
-    """The channels that enter each leaf module of the slim model, where they are fewer."""
+    """Return the channels that enter each leaf module of the slim model, where they are fewer."""
     result: dict[str, int] = {}
     for label_pass in graph.passes.values():
         for call in label_pass.calls:
@@ -282,7 +282,7 @@ def widths(graph: ChannelGraph, alive: Alive) -> dict[str, int]:
 
 
 def _learn(divergence: Divergence, decisions: Decisions) -> str | None:
-    """Takes back the reading, or pins the channels, that the trial network proved wrong.
+    """Take back the reading, or pin the channels, that the trial network proved wrong.
 
     Returns:
         What to tell the user, if channels had to be pinned.

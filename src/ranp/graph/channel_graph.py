@@ -80,20 +80,20 @@ class ChannelGraph:
         return sum(len(layer) for layer in self.layers.values())
 
     def all_alive(self) -> Alive:
-        """The full network."""
+        """Return the choice that keeps every class."""
         return np.ones(self.classes, bool)
 
     def kept(self, alive: Alive) -> dict[str, ClassArray]:
-        """The neurons of each layer that stay, by number."""
+        """Return the neurons of each layer that stay, by number."""
         return {name: np.flatnonzero(alive[layer.neurons]) for name, layer in self.layers.items()}
 
     def empty_layers(self, alive: Alive) -> list[str]:
-        """Layers that would lose all their neurons."""
+        """Return the layers that would lose all their neurons."""
         return [n for n, layer in self.layers.items() if not alive[layer.neurons].any()]
 
 
 def measure(extent: Extent, alive: Alive) -> int:
-    """The number of elements of an extent when only some classes live."""
+    """Return the number of elements of an extent when only some classes live."""
     product = 1
     for size in extent:
         product *= size if isinstance(size, int) else int(alive[size].sum())

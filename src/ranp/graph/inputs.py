@@ -25,11 +25,11 @@ class TensorShape:
 
     @classmethod
     def of(cls, tensor: Tensor) -> TensorShape:
-        """The description of a tensor."""
+        """Return the description of a tensor."""
         return cls(tuple(tensor.shape), tensor.dtype, tensor.device)
 
     def materialize(self) -> Tensor:
-        """A tensor like it; inside a fake tensor mode it takes no memory."""
+        """Return a tensor like it; inside a fake tensor mode it takes no memory."""
         return torch.empty(self.shape, dtype=self.dtype, device=self.device)
 
 
@@ -41,7 +41,7 @@ class Inputs:
     kwargs: dict[str, Any]
 
     def materialize(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments as tensors; inside a fake tensor mode they take no memory."""
+        """Return the arguments as tensors; inside a fake tensor mode they take no memory."""
 
         def make(leaf: Any) -> Any:
             return leaf.materialize() if isinstance(leaf, TensorShape) else leaf
@@ -57,7 +57,7 @@ class Inputs:
 
 
 def describe_inputs(model: nn.Module, example: ExampleInput) -> Inputs:
-    """Turns an example input into its description.
+    """Turn an example input into its description.
 
     Args:
         model: The model it is for: a bare shape takes the device and dtype of its parameters.

@@ -36,7 +36,7 @@ class LabelSpace:
         return self._size
 
     def fresh(self, count: int) -> LabelArray:
-        """New labels, each a class of its own."""
+        """Return new labels, each a class of its own."""
         start, self._size = self._size, self._size + count
         if self._size > len(self._parent):
             capacity = max(2 * len(self._parent), self._size, 1024)
@@ -49,13 +49,13 @@ class LabelSpace:
         return np.arange(start, self._size, dtype=np.int64)
 
     def fixed(self, count: int, reason: str) -> LabelArray:
-        """New labels for slots that cannot be removed."""
+        """Return new labels for slots that cannot be removed."""
         labels = self.fresh(count)
         self.pin(labels, reason)
         return labels
 
     def find(self, labels: LabelArray) -> LabelArray:
-        """The representative of each label's class."""
+        """Return the representative of each label's class."""
         root = self._parent[labels]
         while True:
             above = self._parent[root]
@@ -66,7 +66,7 @@ class LabelSpace:
         return root
 
     def unite(self, a: LabelArray, b: LabelArray) -> None:
-        """Makes one class of a[i] and b[i], for every i (with broadcasting)."""
+        """Make one class of a[i] and b[i], for every i (with broadcasting)."""
         a, b = np.broadcast_arrays(a, b)
         a, b = a.ravel(), b.ravel()
         while True:
@@ -81,7 +81,7 @@ class LabelSpace:
             np.minimum.at(self._parent, high, low)
 
     def pin(self, labels: Dim, reason: str) -> None:
-        """Marks slots as impossible to remove; the first reason given for a label stays."""
+        """Mark slots as impossible to remove; the first reason given for a label stays."""
         if labels is None:
             return
         number = self._reason_numbers.setdefault(reason, len(self._reasons))
@@ -91,7 +91,7 @@ class LabelSpace:
         self._reason_of[free] = number
 
     def mark_neurons(self, labels: LabelArray) -> None:
-        """Marks slots as outputs of a layer: only classes that hold one can be pruned."""
+        """Mark slots as outputs of a layer: only classes that hold one can be pruned."""
         self._neuron[labels] = True
 
     def prunable(self, labels: LabelArray) -> NDArray[np.bool_]:
@@ -105,7 +105,7 @@ class LabelSpace:
         return neuron[mine] & ~pinned[mine]
 
     def pin_reasons(self) -> dict[int, str]:
-        """The reason of each pinned class, by its representative."""
+        """Return the reason of each pinned class, by its representative."""
         pinned = np.flatnonzero(self._reason_of[: self._size])
         reasons: dict[int, str] = {}
         for label, root in zip(pinned.tolist(), self.find(pinned).tolist(), strict=True):
@@ -114,16 +114,16 @@ class LabelSpace:
 
 
 def unite_rows(space: LabelSpace, labels: LabelArray, rows: int) -> None:
-    """Unites slot i of every row, where the labels are `rows` rows of equal length."""
+    """Unite slot i of every row, where the labels are `rows` rows of equal length."""
     grid = labels.reshape(rows, -1)
     space.unite(grid[1:], grid[:1])
 
 
 def concrete(space: LabelSpace, dim: Dim, size: int, reason: str) -> LabelArray:
-    """The labels of a dimension, with fixed ones where it has none."""
+    """Return the labels of a dimension, with fixed ones where it has none."""
     return space.fixed(size, reason) if dim is None else dim
 
 
 def unlabelled(shape: Sequence[int]) -> Dims:
-    """The dims of a tensor that carries no labels."""
+    """Return the dims of a tensor that carries no labels."""
     return (None,) * len(shape)

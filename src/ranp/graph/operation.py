@@ -28,7 +28,7 @@ PICKERS: dict[str, Picker] = {}
 
 
 def rule(*names: str) -> Callable[[RuleT], RuleT]:
-    """Registers what an operation does to labels, for all overloads of each name.
+    """Register what an operation does to labels, for all overloads of each name.
 
     Args:
         names: Names such as "convolution"; with their namespace if that is not ATen.
@@ -42,7 +42,7 @@ def rule(*names: str) -> Callable[[RuleT], RuleT]:
 
 
 def picker(*names: str) -> Callable[[PickerT], PickerT]:
-    """Registers which slots of its input an operation picks by their number (a slice, say).
+    """Register which slots of its input an operation picks by their number (a slice, say).
 
     Such an operation can pick the wrong slots of a slim network without any error, and with the
     right shapes. So the check pass asks again which ones it picked.
@@ -79,7 +79,7 @@ class Operation:
     def bind(
         cls, func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
     ) -> Operation:
-        """Names positional arguments and fills in defaults by the operation's schema."""
+        """Name positional arguments and fill in defaults by the operation's schema."""
         schema = func._schema
         arguments = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
         arguments.update(zip((a.name for a in schema.arguments), args, strict=False))
@@ -91,7 +91,7 @@ class Operation:
         return self.arguments[name]
 
     def get(self, name: str) -> Any:
-        """An argument that not every overload has."""
+        """Return an argument that not every overload has."""
         return self.arguments.get(name)
 
     @property
@@ -135,12 +135,12 @@ def _constant(value: Any) -> Any:
 
 
 def tensors_in(tree: Any) -> Iterable[Tensor]:
-    """The tensors in nested containers."""
+    """Return the tensors in nested containers."""
     return (leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor))
 
 
 def tensors_within(tree: Any) -> list[Tensor]:
-    """The tensors in nested containers and in the attributes of objects that a model returns."""
+    """Return the tensors in nested containers and in attributes of objects in them."""
     found: list[Tensor] = []
     seen: set[int] = set()
 

@@ -133,7 +133,7 @@ class Propagator(Tracer):
         *,
         training: bool,
     ) -> Pass:
-        """One forward in train or eval mode.
+        """Run one forward in train or eval mode.
 
         Args:
             tensors: The shapes of the parameters and buffers by name.
@@ -156,25 +156,25 @@ class Propagator(Tracer):
     # What rules use.
 
     def dims(self, tensor: Tensor) -> Dims:
-        """The labels of a tensor's dimensions."""
+        """Return the labels of a tensor's dimensions."""
         known: Dims | None = self._dims.get(tensor)
         return unlabelled(tensor.shape) if known is None else known
 
     def extent(self, tensor: Tensor) -> Extent:
-        """A tensor's shape, with labels in the place of the sizes that can shrink."""
+        """Return a tensor's shape, with labels in the place of the sizes that can shrink."""
         pairs = zip(tensor.shape, self.dims(tensor), strict=True)
         return tuple(size if dim is None else dim for size, dim in pairs)
 
     def is_weight(self, tensor: Tensor) -> bool:
-        """Whether a tensor is a parameter or buffer, or computed from such alone."""
+        """Return whether a tensor is a parameter or buffer, or computed from such alone."""
         return tensor in self._origin
 
     def pin(self, dim: Dim, reason: str) -> None:
-        """Pins the slots of a dimension, naming the module at work."""
+        """Pin the slots of a dimension, naming the module at work."""
         self.space.pin(dim, f"{reason} in {self.place}")
 
     def choose(self, readings: Sequence[Reading]) -> Reading | None:
-        """Which of several readings of this operation to take; None when all have failed.
+        """Return which of several readings of this operation to take; None when all have failed.
 
         A reshape does not say which of its factors will shrink with the channels. The first
         reading is taken until a trial shows that it is wrong at this site.
@@ -187,7 +187,7 @@ class Propagator(Tracer):
         return self._reading  # type: ignore[return-value]
 
     def add_layer(self, weight: Tensor, out: LabelArray, inp: LabelArray, groups: int) -> None:
-        """Notes that a convolution or linear map was applied."""
+        """Record that a convolution or linear map was applied."""
         name = self._layer_name(weight)
         self.space.mark_neurons(out)
         if any(fnmatchcase(name, pattern) for pattern in self.protect):
@@ -195,7 +195,7 @@ class Propagator(Tracer):
         self._layers.append(LayerCall(name, out, inp, groups))
 
     def _layer_name(self, weight: Tensor) -> str:
-        """The layer at work; for a weight used elsewhere its owner, for a raw one its own name."""
+        """Return the running layer; for a weight used elsewhere its owner, else its own name."""
         if _is_layer(self.model.get_submodule(self.path)):
             return self.path
         origin: str = self._origin.get(weight, self.path)
@@ -203,19 +203,19 @@ class Propagator(Tracer):
         return owner if _is_layer(self.model.get_submodule(owner)) else origin
 
     def add_contraction(self, *extent: int | LabelArray) -> None:
-        """Notes a sum of products for the resource counters."""
+        """Record a sum of products for the resource counters."""
         self._contractions.append(Contraction(self.path, extent))
 
     # What happens during the forward.
 
     def tensors_made(self, tensors: Mapping[str, Tensor]) -> None:
-        """Parameters and buffers get their labels."""
+        """Label parameters and buffers."""
         for name, tensor in tensors.items():
             self._dims[tensor] = self._weight_labels[name]
             self._origin[tensor] = name
 
     def module_begins(self, path: str, inputs: Any) -> None:
-        """Pins what enters a module that was found to refuse other channel numbers."""
+        """Pin what enters a module that was found to refuse other channel numbers."""
         if self.kind in self.decisions.pinned_kinds:
             own = [d for n, d in self._weight_labels.items() if n.rpartition(".")[0] == path]
             entering = [self.dims(tensor) for tensor in tensors_in(inputs)]
@@ -223,7 +223,7 @@ class Propagator(Tracer):
                 self.pin(dim, "channel numbers are fixed by the code")
 
     def module_ends(self, path: str, module: nn.Module, inputs: Any, output: Any) -> None:
-        """Notes calls of leaf modules for the resource counters."""
+        """Record calls of leaf modules for the resource counters."""
         if ".parametrizations" in path or not is_leaf(module):
             return
         first_in = next(iter(tensors_in(inputs)), None)
@@ -235,11 +235,11 @@ class Propagator(Tracer):
             )
 
     def operation_begins(self, site: Site) -> None:
-        """Remembers where we are."""
+        """Remember the site of the operation."""
         self._site, self._reading = site, None
 
     def operation_ends(self, operation: Operation) -> None:
-        """Applies the operation's rule."""
+        """Apply the operation's rule."""
         if not operation.outputs:
             return
         outputs = self._apply_rule(operation)
@@ -287,7 +287,7 @@ class Propagator(Tracer):
         return result if isinstance(result, list) else [result] * len(operation.outputs)
 
     def _refuse_unless_fixed(self, operation: Operation) -> None:
-        """An operation without a rule may only meet slots that stay anyway."""
+        """Refuse an operation without a rule unless it meets slots that stay anyway."""
         labelled = [d for t in operation.inputs for d in self.dims(t) if d is not None]
         free = [dim[self.space.prunable(dim)] for dim in labelled]
         met = {root for dim in free for root in self.space.find(dim).tolist()}
@@ -310,7 +310,7 @@ def _rule_for(operation: Operation) -> Rule | None:
 
 
 def is_leaf(module: nn.Module) -> bool:
-    """Whether a module has no modules of its own; parametrizations do not count as such."""
+    """Return whether a module has no modules of its own; parametrizations do not count as such."""
     return all(name == "parametrizations" for name, _ in module.named_children())
 
 

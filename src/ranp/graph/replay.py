@@ -34,7 +34,7 @@ class Divergence(TraceError):
 
 
 def check(slim: nn.Module, graph: ChannelGraph, alive: Alive) -> None:
-    """Runs a slim model on fake tensors and compares it with the graph; raises `Divergence`.
+    """Run a slim model on fake tensors and compare it with the graph; raise `Divergence`.
 
     Args:
         slim: The slim model; it is not touched.
@@ -104,7 +104,7 @@ class _Replay(Tracer):
             self._dims[tensor] = slim
 
     def _compare_slots(self, operation: Operation, record: Record) -> None:
-        """Shapes can agree where the slots do not: asks which ones were picked."""
+        """Compare which slots were picked: shapes can agree where the slots do not."""
         pick = PICKERS.get(operation.name)
         if pick is None:
             return
@@ -117,7 +117,7 @@ class _Replay(Tracer):
                     self.diverge(f"picks other channels by number ({operation.short_name})")
 
     def _compare_numbers(self, operation: Operation, record: Record) -> None:
-        """Ask for the numbers in the code: shapes tell nothing of `x / x.shape[1]`."""
+        """Compare scalar arguments: shapes tell nothing of `x / x.shape[1]`."""
         for name, number in operation.numbers.items():
             full = record.numbers.get(name)
             if number != full and not self._is_depthwise_norm(operation, number):
@@ -127,7 +127,7 @@ class _Replay(Tracer):
                 )
 
     def _is_depthwise_norm(self, operation: Operation, groups: float) -> bool:
-        """A group norm with a group per channel goes with the channels."""
+        """Return whether a group norm has a group per channel, so that groups follow channels."""
         return operation.name == "aten::group_norm" and groups == operation["input"].shape[1]
 
     def diverge(self, what: str) -> None:

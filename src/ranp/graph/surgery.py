@@ -16,14 +16,14 @@ from ranp.errors import TraceError
 
 
 def named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """A model's parameters, then its buffers; shared ones once, under their first name."""
+    """Return a model's parameters, then its buffers; shared ones once, under their first name."""
     yield from model.named_parameters()
     yield from model.named_buffers()
 
 
 @contextmanager
 def training_mode(model: nn.Module, training: bool) -> Iterator[None]:
-    """Sets train or eval mode without running the model's own `train`, and sets it back."""
+    """Set train or eval mode without running the model's own `train`, and set it back."""
     before = [(module, module.training) for module in model.modules()]
     try:
         for module, _ in before:
@@ -36,7 +36,7 @@ def training_mode(model: nn.Module, training: bool) -> Iterator[None]:
 
 @contextmanager
 def swapped_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> Iterator[None]:
-    """Puts other tensors in the place of parameters and buffers, and puts them back."""
+    """Put other tensors in the place of parameters and buffers, and put them back."""
     new = {id(tensor): tensors[name] for name, tensor in named_tensors(model)}
     stores: list[dict[str, Any]] = [
         store for module in model.modules() for store in (module._parameters, module._buffers)
@@ -52,14 +52,14 @@ def swapped_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> Iterator
 
 
 def meta_copy(model: nn.Module) -> nn.Module:
-    """A copy of a model's structure without data, to be traced in the model's place."""
+    """Return a copy of a model's structure without data, to be traced in the model's place."""
     return rebuild(model, lambda _, tensor: tensor.to("meta"), {})
 
 
 def rebuild(
     model: nn.Module, replace: Callable[[str, Tensor], Tensor], widths: Mapping[str, int]
 ) -> nn.Module:
-    """Copies a model's structure, with other tensors in the place of its parameters and buffers.
+    """Copy a model's structure, with other tensors in the place of its parameters and buffers.
 
     The full-size tensors are never copied: deep copying finds their replacements already made.
     Forward and backward hooks are copied as deep copying does: functions are shared, bound
@@ -159,7 +159,7 @@ def _update_attributes(module: nn.Module, width: int | None) -> None:
 
 
 def index_dims(tensor: Tensor, keep: tuple[Tensor | None, ...]) -> Tensor:
-    """Selects slots along several dimensions; a new tensor even where nothing is removed."""
+    """Select slots along several dimensions; a new tensor even where nothing is removed."""
     result = tensor.detach()
     for dim, indices in enumerate(keep):
         if indices is not None:

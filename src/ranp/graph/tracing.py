@@ -54,19 +54,19 @@ class Tracer(TorchDispatchMode):
         self._frames = [_Frame("", type(model).__qualname__)]
 
     def tensors_made(self, tensors: Mapping[str, Tensor]) -> None:
-        """The model's parameters and buffers exist as fake tensors."""
+        """Handle the model's parameters and buffers, now fake tensors."""
 
     def module_begins(self, path: str, inputs: Any) -> None:
-        """A module is called."""
+        """Handle the call of a module."""
 
     def module_ends(self, path: str, module: nn.Module, inputs: Any, output: Any) -> None:
-        """A module returns."""
+        """Handle the return of a module."""
 
     def operation_begins(self, site: Site) -> None:
-        """An operation is called."""
+        """Handle an operation before it runs."""
 
     def operation_ends(self, operation: Operation) -> None:
-        """An operation has run."""
+        """Handle an operation after it ran."""
 
     @property
     def path(self) -> str:
@@ -84,7 +84,7 @@ class Tracer(TorchDispatchMode):
         return f"'{self.path}'" if self.path else "the network's own forward"
 
     def forward(self, tensors: Mapping[str, TensorShape], inputs: Inputs, *, training: bool) -> Any:
-        """Calls the model; a forward that raises comes out as `TraceError`.
+        """Call the model; a forward that raises comes out as `TraceError`.
 
         Args:
             tensors: The shapes of its parameters and buffers by name.
@@ -113,7 +113,7 @@ class Tracer(TorchDispatchMode):
 
     @contextmanager
     def _module_hooks(self) -> Iterator[None]:
-        """Follows module calls by global hooks, so that the model itself is not touched."""
+        """Follow module calls by global hooks, so that the model itself is not touched."""
 
         def begin(module: nn.Module, inputs: Any) -> None:
             path = self._paths.get(id(module))
@@ -173,7 +173,7 @@ _VALUE_DEPENDENT = (
 
 @contextmanager
 def _fake_tensors() -> Iterator[None]:
-    """All that a forward on fake tensors runs under."""
+    """Set up what a forward on fake tensors runs under."""
     fast_path = torch.backends.mha.get_fastpath_enabled()
     log = logging.getLogger(fake_tensor.__name__)
     was_disabled = log.disabled

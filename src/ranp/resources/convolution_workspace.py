@@ -20,6 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ranp.resources.machine import vector_width
+
 _UNFOLDING = ("Slow2d", "Slow3d")
 _DILATED = ("SlowDilated2d", "SlowDilated3d")
 _FOLDING = ("SlowTranspose2d", "SlowTranspose3d")
@@ -55,7 +57,7 @@ class _Convolution:
         return math.prod(shape) * self.item
 
     def blocked(self, shape: tuple[int, ...]) -> int:
-        """Bytes with the channels in whole blocks."""
+        """Return bytes with the channels in whole blocks."""
         batch, channels, *space = shape
         return math.prod((batch, _whole_blocks(channels), *space)) * self.item
 
@@ -65,12 +67,12 @@ class _Convolution:
         return _whole_blocks(outputs) * _whole_blocks(inputs) * math.prod(space) * self.item
 
     def columns(self, batch: int) -> int:
-        """Bytes of the unfolded input of several samples."""
+        """Return bytes of the unfolded input of several samples."""
         return batch * self.x[1] * self.kernel * math.prod(self.y[2:]) * self.item
 
 
 def convolution_workspace(func: Any, args: tuple[Any, ...], out: Any) -> int:
-    """The most bytes that a convolution holds at one time besides its inputs and outputs.
+    """Return the most bytes that a convolution holds at one time besides its inputs and outputs.
 
     Args:
         func: Any ATen operation; one that is no convolution takes nothing.
@@ -120,7 +122,7 @@ def _forward(c: _Convolution, backend: str) -> int:
 
 
 def _backward(c: _Convolution, backend: str, wanted: list[bool]) -> int:
-    """The gradient of the input is made first, and is there while that of the weight is made."""
+    """Return the larger of two stages: the gradient of the input, then that of the weight."""
     x, y, weight = c.bytes_of(c.x), c.bytes_of(c.y), c.bytes_of(c.weight)
     by_input = by_weight = 0
     if backend in _UNFOLDING:
@@ -147,18 +149,18 @@ def _backward(c: _Convolution, backend: str, wanted: list[bool]) -> int:
 
 
 def _entering(c: _Convolution) -> int:
-    """Copies of an input of at least a block of channels; fewer are taken as they are."""
-    return c.blocked(c.x) if c.x[1] >= _block() else 0
+    """Return the size of the copy of an input; one of less than a block is not copied."""
+    return c.blocked(c.x) if c.x[1] >= vector_width() else 0
 
 
 def _weight_gradient(c: _Convolution) -> int:
-    """A matrix product over one unfolded slice of depth, or blocked copies where that is no use.
+    """Return what a product over an unfolded slice of depth takes, or blocked copies.
 
     For the former oneDNN asks for four times the weights besides, but touches only what threads
     that take samples of their own sum up in: what is not touched takes no memory.
     """
     weight = c.bytes_of(c.weight)
-    if len(c.x) == 5 and max(c.padding) > 0 and _block() == 8:
+    if len(c.x) == 5 and max(c.padding) > 0 and vector_width() == 8:
         threads = torch.get_num_threads()
         slice_of_columns = c.x[1] // c.groups * c.kernel * math.prod(c.y[3:]) * c.item
         return max(threads * slice_of_columns + (min(threads, c.x[0]) - 1) * weight, weight)
@@ -166,13 +168,9 @@ def _weight_gradient(c: _Convolution) -> int:
 
 
 def _folded(c: _Convolution) -> int:
-    """Columns of a transposed convolution, a sample at a time: one for every voxel of the input."""
+    """Return the columns of a transposed convolution, one for every voxel of a sample."""
     return c.weight[1] * c.kernel * math.prod(c.x[2:]) * c.item
 
 
-def _block() -> int:
-    return 16 if torch.backends.cpu.get_cpu_capability().startswith("AVX512") else 8
-
-
 def _whole_blocks(channels: int) -> int:
-    return -(-channels // _block()) * _block()
+    return -(-channels // vector_width()) * vector_width()

@@ -99,7 +99,7 @@ class Costs:
         return sum(layer.neurons for layer in self.layers)
 
     def totals(self) -> dict[str, float | int]:
-        """The totals as plain numbers."""
+        """Return the totals as plain numbers."""
         return {
             "gflops": self.gflops,
             "param_mb": self.param_mb,
@@ -124,7 +124,7 @@ def count(
     *,
     convention: Convention = "paper",
 ) -> Costs:
-    """Counts what a network costs.
+    """Count what a network costs.
 
     Args:
         model: The full network.

@@ -107,7 +107,7 @@ Formula = Convolution | Linear | PerElement | AdaptivePooling | Softmax
 
 
 def formula_of(module: nn.Module, call: ModuleCall, graph: ChannelGraph) -> Formula | None:
-    """What a call of a leaf module costs; None if there is no formula for it."""
+    """Return what a call of a leaf module costs; None if there is no formula for it."""
     if isinstance(module, (nn.modules.conv._ConvNd, nn.Linear)):
         layer = graph.layers[call.name]
         inputs, bias = (layer.inputs,), int(module.bias is not None)

@@ -17,17 +17,22 @@ from torch import Tensor, nn
 
 from ranp.errors import UsageError
 from ranp.graph import ChannelGraph, TensorShape, describe_inputs, unwrap
-from ranp.graph.operation import tensors_in
 from ranp.graph.propagation import Extent
 from ranp.graph.surgery import training_mode
 from ranp.resources.machine import describe_machine
-from ranp.resources.measuring import Timing, preserve_state, time_in_turns, train_step
+from ranp.resources.measuring import Timing, mean_of, preserve_state, time_in_turns, train_step
 from ranp.resources.timing_cache import TimingCache
 
 Mode = Literal["train", "inference"]
 MODES: tuple[Mode, ...] = ("train", "inference")
 _LAYER_REPETITIONS = 3
 _FEWEST_TURNS = 5  # the spread of fewer says little
+
+
+def check_mode(mode: str) -> None:
+    """Refuse anything but "train" and "inference"."""
+    if mode not in MODES:
+        raise UsageError(f"mode must be {' or '.join(MODES)}, got '{mode}'")
 
 
 def measure_latency(
@@ -39,7 +44,7 @@ def measure_latency(
     warm_up: bool = True,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Timing]:
-    """Measures how long networks take for a batch, in turns, each on its own device.
+    """Measure how long networks take for a batch, in turns, each on its own device.
 
     Args:
         models: Any modules that take one tensor, by name; they are given back as they were.
@@ -94,7 +99,7 @@ def measure_ratio(
     enough: Callable[[Ratio], bool],
     most_seconds: float = 60.0,
 ) -> Ratio:
-    """Measures how many times as long a network takes as another.
+    """Measure how many times as long a network takes as another.
 
     The speed of a machine changes from one moment to the next, by more than networks that one
     would like to tell apart. Both take turns, so that it changes for both, and go on until it is
@@ -131,7 +136,7 @@ def latency_table(
     mode: Mode = "train",
     cache: TimingCache | None = None,
 ) -> dict[str, float]:
-    """Measures what each layer takes, alone, on random numbers of the shape that it gets.
+    """Measure what each layer takes, alone, on random numbers of the shape that it gets.
 
     Args:
         model: The full network.
@@ -164,7 +169,7 @@ def latency_table(
 
 
 def _whole(extent: Extent) -> tuple[int, ...]:
-    """The shape of an extent while all channels live."""
+    """Return the shape of an extent while all channels live."""
     return tuple(size if isinstance(size, int) else len(size) for size in extent)
 
 
@@ -182,7 +187,7 @@ def runner(
     mode: Mode,
     loss: Callable[[Any], Tensor] | None = None,
 ) -> Callable[[], None]:
-    """What is timed: one training step (forward and backward), or one forward.
+    """Return what is timed: one training step (forward and backward), or one forward.
 
     It ends when the device has done its work. The model must already be in the right mode.
 
@@ -192,8 +197,7 @@ def runner(
         mode: "train" or "inference".
         loss: Makes a scalar of the model's output; the mean of all outputs if not given.
     """
-    if mode not in MODES:
-        raise UsageError(f"unknown mode '{mode}': use {' or '.join(MODES)}")
+    check_mode(mode)
 
     def train() -> None:
         train_step(model, lambda m: (loss or mean_of)(m(x)))
@@ -205,14 +209,6 @@ def runner(
         _wait_for(x.device)
 
     return train if mode == "train" else infer
-
-
-def mean_of(output: Any) -> Tensor:
-    """A scalar that every output takes part in."""
-    parts = [t.float().mean() for t in tensors_in(output) if t.is_floating_point()]
-    if not parts:
-        raise UsageError("the network's output holds no tensor of floating point numbers")
-    return torch.stack(parts).sum()
 
 
 def _wait_for(device: torch.device) -> None:

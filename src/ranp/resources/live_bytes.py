@@ -38,7 +38,7 @@ class LiveBytes(TorchDispatchMode):
     """
 
     def __init__(self, workspace: Workspace, rounding: int = 1) -> None:
-        """Begins with nothing alive.
+        """Begin with nothing alive.
 
         Args:
             workspace: What operations take while they run.
@@ -55,7 +55,7 @@ class LiveBytes(TorchDispatchMode):
         self.at_peak: Counter[str] = Counter()
 
     def follow(self, tensor: Tensor, owner: str) -> None:
-        """Counts a tensor's storage, once, for as long as it lives."""
+        """Count a tensor's storage, once, for as long as it lives."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key in self._followed:
@@ -69,7 +69,7 @@ class LiveBytes(TorchDispatchMode):
         self.now -= size
 
     def note(self, owner: str, besides: int = 0) -> None:
-        """Writes down what is alive now.
+        """Write down what is alive now.
 
         Args:
             owner: On whose behalf.
@@ -131,7 +131,7 @@ class LiveBytes(TorchDispatchMode):
 
 
 def _claim(name: str, outputs: Any) -> None:
-    """Marks the autograd nodes behind a module's outputs as its own, up to those of others."""
+    """Mark the autograd nodes behind a module's outputs as its own, up to those of others."""
     waiting = [tensor.grad_fn for tensor in outputs]
     while waiting:
         node = waiting.pop()

@@ -16,7 +16,7 @@ BUSY = 0.5
 
 
 def device_name(device: torch.device) -> str:
-    """The processor that a device is."""
+    """Return the processor that a device is."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     if device.type != "cpu":
@@ -27,23 +27,40 @@ def device_name(device: torch.device) -> str:
     return next(names, platform.processor() or platform.machine())
 
 
+def _capability() -> str:
+    """Return the vector instructions of ATen, and of oneDNN where it is told to use others."""
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA")
+    aten = torch.backends.cpu.get_cpu_capability()
+    return f"{aten}, oneDNN {limit}" if limit else aten
+
+
 def describe_machine(device: torch.device) -> dict[str, str | int]:
-    """What a measured time depends on beside the work itself."""
+    """Return what a measured time depends on beside the work itself."""
     return {
         "device": device_name(device),
-        "capability": torch.backends.cpu.get_cpu_capability() if device.type == "cpu" else "",
+        "capability": _capability() if device.type == "cpu" else "",
         "threads": torch.get_num_threads(),
         "torch": str(torch.__version__),
     }
 
 
+def vector_width() -> int:
+    """Return how many float32 channels oneDNN takes at a time: a vector register, or two of SSE.
+
+    oneDNN asks the processor, and `ONEDNN_MAX_CPU_ISA`, but not `ATEN_CPU_CAPABILITY`.
+    """
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
+    is_wide = torch.cpu._is_avx512_supported() and not limit.startswith(("SSE", "AVX2"))
+    return 16 if is_wide and limit != "AVX" else 8
+
+
 def load() -> float:
-    """The system's load average over the last minute; 0 where there is none."""
+    """Return the system's load average over the last minute; 0 where there is none."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
 
 
 def others_running() -> float:
-    """How many threads of other processes want a processor right now, on average; 0 if unknown.
+    """Return how many threads of other processes are running, on average; 0 if unknown.
 
     Unlike the load average this does not count what this process did a moment ago.
     """

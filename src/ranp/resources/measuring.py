@@ -9,12 +9,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
+
+from ranp.errors import UsageError
+from ranp.graph.operation import tensors_in
 
 
 @dataclass(frozen=True)
@@ -44,16 +47,20 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class MeasuredStep:
-    """A training step as measured.
+class Measured:
+    """Time and memory of one network.
 
     Attributes:
-        seconds: Median time of forward and backward.
-        peak_bytes: The most that was allocated at one time during the step, over what was
-            allocated before it (parameters and the batch are not in it).
+        seconds: Median time.
+        spread: Median distance from it, as a share of it.
+        times: All times, in order.
+        peak_bytes: The most that was allocated at one time, over what was allocated before;
+            parameters and the batch are not in it.
     """
 
     seconds: float
+    spread: float
+    times: tuple[float, ...]
     peak_bytes: int
 
 
@@ -64,7 +71,7 @@ def time_in_turns(
     *,
     warm_up: bool = True,
 ) -> dict[str, Timing]:
-    """Times several actions in turns, so that a busy machine treats all alike.
+    """Time several actions in turns, so that a busy machine treats all alike.
 
     Args:
         actions: By name.
@@ -83,21 +90,33 @@ def time_in_turns(
     return {name: Timing(tuple(seconds)) for name, seconds in times.items()}
 
 
-def measure_steps(
-    models: Mapping[str, nn.Module], loss: Callable[[nn.Module], Tensor], repetitions: int = 3
-) -> dict[str, MeasuredStep]:
-    """Measures training steps of several networks side by side, in turns.
+def measure_in_turns(
+    actions: Mapping[str, Callable[[], object]],
+    repetitions: int = 3,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, Measured]:
+    """Measure time and memory of several actions in turns.
 
     Args:
-        models: The networks by name; gradients are cleared.
-        loss: Forward to a scalar.
-        repetitions: Timed steps of each; one more before them warms up, and is the one whose
+        actions: Actions by name.
+        repetitions: Timed runs of each; one more before them warms up, and is the one whose
             memory is measured.
+        clock: Clock that is read before and after each run.
     """
-    steps = {name: partial(train_step, model, loss) for name, model in models.items()}
-    peaks = {name: peak_bytes(step) for name, step in steps.items()}
-    timings = time_in_turns(steps, repetitions, warm_up=False)
-    return {name: MeasuredStep(timings[name].median, peaks[name]) for name in models}
+    peaks = {name: peak_bytes(act) for name, act in actions.items()}
+    timings = time_in_turns(actions, repetitions, clock, warm_up=False)
+    return {
+        name: Measured(timing.median, timing.spread, timing.seconds, peaks[name])
+        for name, timing in timings.items()
+    }
+
+
+def mean_of(output: Any) -> Tensor:
+    """Return a scalar that every output takes part in."""
+    parts = [t.float().mean() for t in tensors_in(output) if t.is_floating_point()]
+    if not parts:
+        raise UsageError("the network's output must hold a tensor of floats, got none")
+    return torch.stack(parts).sum()
 
 
 def train_step(model: nn.Module, loss: Callable[[nn.Module], Tensor]) -> None:
@@ -108,7 +127,7 @@ def train_step(model: nn.Module, loss: Callable[[nn.Module], Tensor]) -> None:
 
 
 def peak_bytes(act: Callable[[], object]) -> int:
-    """The most that an action allocates at one time over what was allocated before it.
+    """Return the most that an action allocates at one time over what was allocated before it.
 
     Follows every allocation, workspaces of kernels included, by the profiler's records.
     """
@@ -126,7 +145,7 @@ def peak_bytes(act: Callable[[], object]) -> int:
 
 @contextmanager
 def preserve_state(model: nn.Module) -> Iterator[None]:
-    """Gives a model back its buffers, gradients and the random numbers as they were before."""
+    """Give a model back its buffers, gradients and the random numbers as they were before."""
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
     try:

@@ -42,7 +42,7 @@ class TimingCache:
     def get(
         self, what: Mapping[str, Any], measure: Callable[[], dict[str, float]]
     ) -> dict[str, float]:
-        """The times of some work, measured if they are not known.
+        """Return the times of some work, measured if they are not known.
 
         Args:
             what: All that the times depend on, as JSON values; the machine included.

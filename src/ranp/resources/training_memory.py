@@ -33,6 +33,7 @@ from ranp.recompute import checkpointed
 from ranp.resources.autocast import DTYPES, Precision, autocast, rules_of
 from ranp.resources.convolution_workspace import convolution_workspace
 from ranp.resources.live_bytes import LiveBytes
+from ranp.resources.measuring import mean_of
 
 Optimizer = Literal["sgd", "momentum", "adam", "adamw", "amsgrad"]
 Device = Literal["cpu", "cuda"]
@@ -117,7 +118,7 @@ class TrainingMemory:
     holders: tuple[Holder, ...]
 
     def totals(self) -> dict[str, int]:
-        """The totals as plain numbers."""
+        """Return the totals as plain numbers."""
         names = ("parameters", "gradients", "optimizer", "activations", "allowance", "peak")
         return {name: getattr(self, name) for name in names}
 
@@ -132,7 +133,7 @@ def predict_training_memory(
     recompute: bool = False,
     device: Device | None = None,
 ) -> TrainingMemory:
-    """Predicts the memory of a training step, at any size, without allocating it.
+    """Predict the memory of a training step, at any size, without allocating it.
 
     Args:
         model: Any module; it is not changed.
@@ -206,7 +207,7 @@ def predict_training_memory(
 def step_temporaries(
     parameters: Sequence[int], optimizer: Optimizer, device: Device
 ) -> tuple[int, ...]:
-    """What PyTorch's optimizers take besides their state, as they go through the parameters.
+    """Return what PyTorch's optimizers take besides their state, as they go through the parameters.
 
     Adam divides by the root of a state. On a CPU it goes from parameter to parameter, and has the
     root and the quotient of each; on CUDA it has the roots of all of them at once.
@@ -237,7 +238,7 @@ def _no_workspace(func: Any, args: tuple[Any, ...], out: Any) -> int:
 
 
 def _empty(shape: TensorShape) -> Tensor:
-    """A tensor without content; the step runs on fake tensors of a CPU, whatever it is about."""
+    """Return a tensor without content on the CPU, where all steps are simulated."""
     return torch.empty(shape.shape, dtype=shape.dtype, device="cpu")
 
 
@@ -263,12 +264,6 @@ def _cast(tree: Any, dtype: torch.dtype) -> Any:
     return pytree.tree_map(
         lambda t: t.to(dtype) if isinstance(t, Tensor) and t.is_floating_point() else t, tree
     )
-
-
-def mean_of(output: Any) -> Tensor:
-    """A scalar that every output takes part in."""
-    parts = [t.float().mean() for t in tensors_in(output) if t.is_floating_point()]
-    return torch.stack(parts).sum()
 
 
 def _holders(live: LiveBytes) -> tuple[Holder, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -12,33 +13,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ranp.errors import UsageError
-from ranp.resources.latency import MODES, Mode, mean_of, runner
+from ranp.resources.latency import MODES, Mode, runner
 from ranp.resources.machine import BUSY, describe_machine, load, others_running
-from ranp.resources.measuring import Timing, peak_bytes, time_in_turns
+from ranp.resources.measuring import Measured, mean_of, measure_in_turns
+from ranp.speed.memory import return_freed_memory
 from ranp.speed.optimizing import optimization_of, optimize
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One network, as measured.
-
-    Attributes:
-        seconds: The median.
-        spread: Median distance from it, as a share of it.
-        times: All of them, in order.
-        peak_bytes: The most that was allocated at one time, over what was allocated before;
-            parameters and the batch are not in it.
-    """
-
-    seconds: float
-    spread: float
-    times: tuple[float, ...]
-    peak_bytes: int
-
-    @classmethod
-    def of(cls, timing: Timing, peak: int) -> Measured:
-        """From what was timed."""
-        return cls(timing.median, timing.spread, timing.seconds, peak)
 
 
 @dataclass(frozen=True)
@@ -117,7 +96,7 @@ def compare_speed(
     force: bool = False,
     step: Callable[[str], object] = lambda message: None,
 ) -> Bench:
-    """Measures two networks in turns.
+    """Measure two networks in turns.
 
     Args:
         full: The full network.
@@ -141,46 +120,49 @@ def compare_speed(
             f"the machine is busy ({others:.1f} other threads running, load {busy:.1f}): figures "
             "would say nothing; wait, or measure all the same with --force"
         )
+    models = {"full": full, "slim": slim}
     comparisons = []
-    for shape in shapes:
-        for mode in modes:
-            step(f"{mode} at {' x '.join(map(str, shape))}")
-            models = {"full": full, "slim": slim}
-            records = {}
-            if optimized:
-                models = {name: optimize(m, tuple(shape), mode) for name, m in models.items()}
-                records = {name: optimization_of(m) for name, m in models.items()}
-            full_run, slim_run = _measure(models, tuple(shape), mode, repetitions, clock)
-            comparisons.append(
-                Comparison(
-                    mode,
-                    tuple(shape),
-                    full_run,
-                    slim_run,
-                    theoretical,
-                    {name: record.kept for name, record in records.items()},
-                    {name: record.trials[0].seconds for name, record in records.items()},
+    with ExitStack() as stack:
+        if optimized:
+            stack.callback(return_freed_memory)  # which `optimize` is asked to keep
+        for shape in map(tuple, shapes):
+            for mode in modes:
+                step(f"{mode} at {' x '.join(map(str, shape))}")
+                comparisons.append(
+                    _compare(models, shape, mode, theoretical, optimized, repetitions, clock)
                 )
-            )
     machine = describe_machine(next(full.parameters()).device)
     return Bench(tuple(comparisons), machine, busy, others)
 
 
-def _measure(
+def _compare(
     models: Mapping[str, nn.Module],
     shape: tuple[int, ...],
     mode: Mode,
+    theoretical: float,
+    optimized: bool,
     repetitions: int,
     clock: Callable[[], float],
-) -> list[Measured]:
+) -> Comparison:
+    records = {}
+    if optimized:
+        models = {n: optimize(m, shape, mode, keep_memory=True) for n, m in models.items()}
+        records = {name: optimization_of(model) for name, model in models.items()}
     like = next(models["full"].parameters())
     x = torch.randn(shape, dtype=like.dtype, device=like.device)
     for model in models.values():
         model.train(mode == "train")
     runs = {name: runner(model, x, mode, _usual_loss) for name, model in models.items()}
-    peaks = {name: peak_bytes(run) for name, run in runs.items()}
-    timings = time_in_turns(runs, repetitions, clock, warm_up=False)
-    return [Measured.of(timings[name], peaks[name]) for name in models]
+    measured = measure_in_turns(runs, repetitions, clock)
+    return Comparison(
+        mode,
+        shape,
+        measured["full"],
+        measured["slim"],
+        theoretical,
+        {name: record.kept for name, record in records.items()},
+        {name: record.trials[0].seconds for name, record in records.items()},
+    )
 
 
 def _usual_loss(output: Any) -> Tensor:

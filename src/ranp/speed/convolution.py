@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ranp.resources.machine import vector_width
 from ranp.speed.layout import Layout, as_layout, is_plain, layout_of, owned
 
 Sizes = tuple[int, int, int]
@@ -23,9 +24,6 @@ Sizes = tuple[int, int, int]
 # What ATen asks of the input before it calls oneDNN (use_mkldnn in Convolution.cpp).
 _FEWEST_ROWS = 20480
 _FEWEST_POINTWISE_SAMPLES = 16
-
-_LANES = 8
-"""float32 numbers in a vector of AVX2."""
 
 _aten = torch.ops.aten
 
@@ -42,7 +40,7 @@ class Geometry:
 
     @classmethod
     def of(cls, module: nn.Conv3d) -> Geometry:
-        """The geometry of a module, whose padding is given in numbers."""
+        """Return the geometry of a module, whose padding is given in numbers."""
         kernel, stride, padding, dilation = (
             _three(value)
             for value in (module.kernel_size, module.stride, module.padding, module.dilation)
@@ -70,7 +68,7 @@ class Geometry:
         return self.stride == (1, 1, 1) and self.groups == 1 and min(self.swapped_padding) >= 0
 
     def reaches_onednn(self, samples: int, channels: int, depth: int, height: int) -> bool:
-        """Whether ATen sends an input of this size to oneDNN."""
+        """Return whether ATen sends an input of this size to oneDNN."""
         pointwise = self.kernel[1:] == (1, 1)
         moves = max(self.stride) > 1 or max(self.dilation) > 1
         return (
@@ -108,7 +106,7 @@ def _forward_library(x: Tensor, weight: Tensor, bias: Tensor | None, g: Geometry
 
 
 def _forward_onednn(x: Tensor, weight: Tensor, bias: Tensor | None, g: Geometry) -> Tensor:
-    """Calls oneDNN whatever the shape."""
+    """Call oneDNN whatever the shape."""
     out: Tensor = _aten.mkldnn_convolution(
         x, weight, bias, g.padding, g.stride, g.dilation, g.groups
     )
@@ -116,13 +114,13 @@ def _forward_onednn(x: Tensor, weight: Tensor, bias: Tensor | None, g: Geometry)
 
 
 def _forward_padded(x: Tensor, weight: Tensor, bias: Tensor | None, g: Geometry) -> Tensor:
-    """Calls oneDNN with output channels of zeros up to whole vectors, and drops those.
+    """Call oneDNN with output channels of zeros up to whole vectors, and drop those.
 
     With the channels last, what is left over after whole vectors takes oneDNN longer than one
     more vector: 84 -> 21 channels at 32^3 51 ms, 84 -> 24 37 ms.
     """
     channels = weight.shape[0]
-    more = -channels % _LANES
+    more = -channels % vector_width()
     weight = F.pad(weight, (0, 0) * 4 + (0, more))
     y = _forward_onednn(x, weight, None if bias is None else F.pad(bias, (0, more)), g)
     return y[:, :channels].contiguous(memory_format=torch.channels_last_3d)
@@ -161,12 +159,12 @@ def _data_library(grad: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Tenso
 
 
 def _data_onednn(grad: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Tensor:
-    """The input's gradient is the convolution of the output's with the mirrored weight."""
+    """Convolve the output's gradient with the mirrored weight."""
     return _forward_onednn(grad, _mirrored(weight), None, _mirrored_geometry(g))
 
 
 def _data_padded(grad: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Tensor:
-    """The same convolution, with input channels of zeros up to whole vectors."""
+    """Return the same convolution, with input channels of zeros up to whole vectors."""
     return _forward_padded(grad, _mirrored(weight), None, _mirrored_geometry(g))
 
 
@@ -184,7 +182,7 @@ def _data_matmul(grad: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Tensor
 
 
 def _library_gradient(grad: Tensor, x: Tensor, weight: Tensor, g: Geometry, of: int) -> Tensor:
-    """The library's gradient of the input (0) or of the weight (1)."""
+    """Return the library's gradient of the input (0) or of the weight (1)."""
     settings = (None, g.stride, g.padding, g.dilation, False, (0, 0, 0), g.groups)
     mask = [of == 0, of == 1, False]
     gradient: Tensor = _aten.convolution_backward(grad, x, weight, *settings, mask)[of]
@@ -216,7 +214,7 @@ def _weight_swapped(grad: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Ten
 
 
 def _weight_matmul(grad: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Tensor:
-    """The products of gradient and input, summed over all voxels."""
+    """Return the products of gradient and input, summed over all voxels."""
     if layout_of(grad) == "standard":
         matrix = torch.bmm(grad.flatten(2), x.flatten(2).transpose(1, 2)).sum(0)
     else:
@@ -225,7 +223,7 @@ def _weight_matmul(grad: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Tens
 
 
 def _slabs(grad: Tensor, channels: int, g: Geometry) -> int:
-    """The least number of slabs of equal depth that ATen sends to oneDNN; 1 if there is none."""
+    """Return the fewest slabs of equal depth that ATen sends to oneDNN; 1 if there are none."""
     samples, _, depth, height, _ = grad.shape
     for parts in range(1, depth + 1):
         size = (samples * parts, channels, depth // parts, height)
@@ -235,7 +233,7 @@ def _slabs(grad: Tensor, channels: int, g: Geometry) -> int:
 
 
 def _in_slabs(grad: Tensor, x: Tensor, g: Geometry, parts: int) -> tuple[Tensor, Tensor, Geometry]:
-    """Cuts volumes along their depth into samples, each with all that its outputs look at."""
+    """Cut volumes along their depth into samples, each with all that its outputs look at."""
     if parts == 1:
         return grad, x, g
     depth = grad.shape[2] // parts
@@ -273,7 +271,7 @@ WEIGHT: dict[str, Gradient] = {
 
 
 def open_routes(g: Geometry, x: Tensor, grad: Tensor) -> dict[str, list[str]]:
-    """The ways that a convolution of this shape can take, by part; the library's comes first."""
+    """Return the ways open to a convolution of this shape, by part; the library's first."""
     pointwise = ["matmul"] if g.is_pointwise else []
     has_onednn = torch.backends.mkldnn.is_available() and x.dtype == torch.float32
     onednn = ["onednn"] if has_onednn and not g.reaches_onednn(*x.shape[:4]) else []
@@ -282,7 +280,7 @@ def open_routes(g: Geometry, x: Tensor, grad: Tensor) -> dict[str, list[str]]:
     can_pad = has_onednn and g.groups == 1 and layout_of(x) == "channels-last"
 
     def padded(channels: int) -> list[str]:
-        return ["padded"] if can_pad and channels % _LANES else []
+        return ["padded"] if can_pad and channels % vector_width() else []
 
     by_mirroring = [*onednn, *padded(x.shape[1])] if g.is_swappable else []
     return {
@@ -346,7 +344,7 @@ class RoutedConv3d(nn.Conv3d):
     is_last: bool
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (N, in_channels, D, H, W) to (N, out_channels, ...)."""
+        """Map (N, in_channels, D, H, W) to (N, out_channels, ...)."""
         if not is_plain(x) or self.weight.dtype != torch.float32:
             return super().forward(x)
         how = (Geometry.of(self), self.route, self.layout, self.is_last)
@@ -357,16 +355,9 @@ class RoutedConv3d(nn.Conv3d):
 
 
 def can_route(module: nn.Module) -> bool:
-    """Whether a module is a plain 3D convolution, with zeros around its input."""
+    """Return whether a module is a plain 3D convolution, with zeros around its input."""
     return (
         type(module) is nn.Conv3d
         and module.padding_mode == "zeros"
         and not isinstance(module.padding, str)
     )
-
-
-def set_route(module: nn.Conv3d, route: Route, layout: Layout, *, is_last: bool) -> None:
-    """Makes a convolution take a route. Its parameters, buffers and hooks stay its own."""
-    module.__class__ = RoutedConv3d
-    assert isinstance(module, RoutedConv3d)
-    module.route, module.layout, module.is_last = route, layout, is_last

@@ -62,7 +62,7 @@ class Diagnosis:
 
 
 def diagnose() -> Diagnosis:
-    """Looks at the machine; takes a few seconds."""
+    """Examine the machine; takes a few seconds."""
     with torch.no_grad(), torch.random.fork_rng():
         torch.manual_seed(0)
         findings = tuple(check() for check in CHECKS)
@@ -99,7 +99,7 @@ def _cores() -> int:
 
 
 def _versus(slow: Callable[[], Any], fast: Callable[[], Any]) -> tuple[float, float, float]:
-    """Milliseconds of two ways to do the same, and their ratio."""
+    """Return milliseconds of two ways to do the same, and their ratio."""
     timings = time_in_turns({"slow": slow, "fast": fast}, _REPETITIONS)
     a, b = (1e3 * timings[name].fastest for name in ("slow", "fast"))
     return a, b, a / b

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from ranp.graph.operation import tensors_in
+from ranp.speed.replacing import replace_module
 
 _Conv = nn.modules.conv._ConvNd
 _BatchNorm = nn.modules.batchnorm._BatchNorm
@@ -17,7 +18,7 @@ _BatchNorm = nn.modules.batchnorm._BatchNorm
 
 @torch.no_grad()
 def fold_norms(model: nn.Module, x: Tensor) -> list[str]:
-    """Folds every batch norm into the convolution whose output it takes, in place.
+    """Fold every batch norm into the convolution whose output it takes, in place.
 
     At inference it is a scale and a shift.
 
@@ -49,14 +50,8 @@ def fold_norms(model: nn.Module, x: Tensor) -> list[str]:
             transpose=conv.transposed,
         )
         conv.weight, conv.bias = weight, bias
-        drop(model, norm_name)
+        replace_module(model, norm, nn.Identity())
     return list(pairs)
-
-
-def drop(model: nn.Module, name: str) -> None:
-    """Puts nothing in the place of a module."""
-    parent, _, attribute = name.rpartition(".")
-    setattr(model.get_submodule(parent), attribute, nn.Identity())
 
 
 @torch.no_grad()
@@ -110,5 +105,5 @@ def _is_foldable(module: nn.Module) -> bool:
 
 
 def _changes(x: Tensor) -> int:
-    """How often a tensor was changed in place; those of inference mode do not count it."""
+    """Return how often a tensor was changed in place; those of inference mode do not count it."""
     return 0 if x.is_inference() else x._version

@@ -7,8 +7,9 @@ what is here. Calls of another kind go on to PyTorch.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from functools import cache, wraps
+from contextlib import ExitStack
 from numbers import Real
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from ranp.speed.layout import is_plain, layout_of
+from ranp.speed.layout import is_channels_last
 
 Factors = tuple[int, ...]
 
@@ -28,45 +29,40 @@ class FastFunctions(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Calls our way of a function if there is one, and it fits."""
+        """Call our way of a function if there is one, and it fits."""
         kwargs = kwargs or {}
         ours = _OURS.get(func)
         result = None if ours is None else ours(*args, **kwargs)
         return func(*args, **kwargs) if result is None else result
 
 
+class _Running(threading.local):
+    """The modes of the networks that run in this thread, the innermost last."""
+
+    def __init__(self) -> None:
+        self.stacks: list[ExitStack] = []
+
+
+_running = _Running()
+
+
 def set_fast_functions(model: nn.Module) -> None:
-    """Turns the mode on whenever this network runs."""
-    kind = getattr(type(model), _KIND, type(model))
-    model.__class__ = _fast(kind)  # type: ignore[arg-type]  # mypy on hashes of types
+    """Turn the mode on whenever this network runs."""
+    if _enter not in model._forward_pre_hooks.values():
+        model.register_forward_pre_hook(_enter)
+        model.register_forward_hook(_leave, always_call=True)
 
 
-_KIND = "_ranp_kind"
+def _enter(model: nn.Module, args: Any) -> None:
+    if not torch.compiler.is_compiling():
+        stack = ExitStack()
+        stack.enter_context(FastFunctions())
+        _running.stacks.append(stack)
 
 
-@cache
-def _fast(kind: type[nn.Module]) -> type[nn.Module]:
-    """A class of networks that run with the mode on; all else is as in the given class."""
-
-    @wraps(kind.forward)  # tracers and trainers ask for the names of a network's arguments
-    def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():
-            return kind.forward(self, *args, **kwargs)
-        with FastFunctions():
-            return kind.forward(self, *args, **kwargs)
-
-    def reduce(self: nn.Module, protocol: int) -> Any:
-        made = kind.__reduce_ex__(self, protocol)
-        return (_empty, (kind,), *made[2:]) if made[1] == (type(self),) else made
-
-    added = {"forward": forward, "__reduce_ex__": reduce, "__doc__": kind.__doc__, _KIND: kind}
-    return type(kind.__name__, (kind,), added)
-
-
-def _empty(kind: type[nn.Module]) -> nn.Module:
-    """What a copy is filled into, also in another process, where `_fast` made no class yet."""
-    fast = _fast(kind)  # type: ignore[arg-type]
-    return fast.__new__(fast)
+def _leave(model: nn.Module, args: Any, output: Any) -> None:
+    if not torch.compiler.is_compiling() and _running.stacks:
+        _running.stacks.pop().close()
 
 
 # ------------------------------------------------------------------------------------- upsampling
@@ -75,7 +71,12 @@ def _empty(kind: type[nn.Module]) -> nn.Module:
 def _interpolate(
     input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", **more: Any
 ) -> Tensor | None:
-    if mode != "nearest" or any(more.values()) or not _is_ours(input) or not _needs_gradient(input):
+    if (
+        mode != "nearest"
+        or any(more.values())
+        or not is_channels_last(input)
+        or not _needs_gradient(input)
+    ):
         return None
     factors = _factors(input, size, scale_factor)
     if factors is None:
@@ -129,7 +130,7 @@ def _max_pool3d(
     is_simple = kernel == apart and _three(padding) == (0, 0, 0) and _three(dilation) == (1, 1, 1)
     if not is_simple or ceil_mode or return_indices or len(kernel) != 3 or max(kernel) == 1:
         return None
-    if not _is_ours(input) or _needs_gradient(input) or min(input.shape[2:]) < max(kernel):
+    if not is_channels_last(input) or _needs_gradient(input) or min(input.shape[2:]) < max(kernel):
         return None
     return _windows(input, kernel, torch.maximum)
 
@@ -138,7 +139,7 @@ def _max_pool3d(
 
 
 def _windows(x: Tensor, sizes: Factors, join: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """Joins the voxels of each window, dimension by dimension.
+    """Join the voxels of each window, dimension by dimension.
 
     The outermost comes first: what is joined there lies in long rows, and after it there is less.
     """
@@ -155,10 +156,6 @@ def _windows(x: Tensor, sizes: Factors, join: Callable[[Tensor, Tensor], Tensor]
 
 def _three(value: Any) -> tuple[Any, ...]:
     return (value,) * 3 if isinstance(value, Real) else tuple(value)
-
-
-def _is_ours(x: Any) -> bool:
-    return isinstance(x, Tensor) and is_plain(x) and layout_of(x) == "channels-last"
 
 
 def _needs_gradient(x: Tensor) -> bool:

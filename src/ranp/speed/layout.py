@@ -11,7 +11,7 @@ Layout = Literal["standard", "channels-last"]
 
 
 def as_layout(x: Tensor, layout: Layout) -> Tensor:
-    """A volume in a memory layout; a transposition per sample, which PyTorch does blockwise."""
+    """Return a volume in a memory layout, transposed sample by sample, which is fastest."""
     last = torch.channels_last_3d
     if layout == "channels-last":
         if x.is_contiguous(memory_format=last):
@@ -34,13 +34,18 @@ def as_layout(x: Tensor, layout: Layout) -> Tensor:
 
 
 def layout_of(x: Tensor) -> Layout:
-    """The layout a volume is in; what fits both is standard."""
+    """Return the layout a volume is in; what fits both is standard."""
     last = x.is_contiguous(memory_format=torch.channels_last_3d)
     return "channels-last" if last and not x.is_contiguous() else "standard"
 
 
+def is_channels_last(x: object) -> bool:
+    """Return whether x is a plain volume (see `is_plain`) whose channels are last in memory."""
+    return isinstance(x, Tensor) and is_plain(x) and layout_of(x) == "channels-last"
+
+
 def owned(x: Tensor) -> Tensor:
-    """The same tensor, no longer known as a view: what follows may then change it in place."""
+    """Return the same tensor, no longer known as a view, so that it may be changed in place."""
     if not x._is_view():
         return x
     storage = x.untyped_storage()
@@ -48,7 +53,7 @@ def owned(x: Tensor) -> Tensor:
 
 
 def is_plain(x: Tensor) -> bool:
-    """Whether a volume is an ordinary float32 tensor on a CPU, and nothing traces or transforms."""
+    """Return whether x is an ordinary float32 volume on a CPU, not traced or transformed."""
     return (
         type(x) is Tensor
         and x.dim() == 5

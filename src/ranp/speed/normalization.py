@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ranp.speed.layout import as_layout, is_plain, layout_of, owned
+from ranp.speed.layout import as_layout, is_channels_last, owned
 
 
 class _BatchNorm(torch.autograd.Function):
@@ -66,8 +66,8 @@ class ChannelsLastBatchNorm3d(nn.BatchNorm3d):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalises each channel over samples and space, and keeps running statistics."""
-        if not (self.training and is_plain(x) and layout_of(x) == "channels-last"):
+        """Normalize each channel over samples and space, and keep running statistics."""
+        if not (self.training and is_channels_last(x)):
             return super().forward(x)
         out: tuple[Tensor, Tensor, Tensor] = _BatchNorm.apply(  # type: ignore[no-untyped-call]
             x, self.weight, self.bias, self.eps
@@ -86,8 +86,3 @@ class ChannelsLastBatchNorm3d(nn.BatchNorm3d):
         unbiased = variance * (voxels / max(voxels - 1, 1))
         self.running_mean.lerp_(mean.to(self.running_mean.dtype), share)
         self.running_var.lerp_(unbiased.to(self.running_var.dtype), share)
-
-
-def set_exact(module: nn.BatchNorm3d) -> None:
-    """Makes a batch norm exact in channels-last layout. Parameters and buffers stay its own."""
-    module.__class__ = ChannelsLastBatchNorm3d

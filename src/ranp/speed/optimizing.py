@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -17,18 +16,20 @@ from ranp.errors import UsageError
 from ranp.graph import ExampleInput, TensorShape, describe_inputs, unwrap
 from ranp.graph.operation import tensors_in
 from ranp.graph.surgery import training_mode
-from ranp.resources.latency import MODES, Mode, runner
+from ranp.resources.comparing import norm_difference
+from ranp.resources.latency import Mode, check_mode, runner
 from ranp.resources.machine import describe_machine, load
 from ranp.resources.measuring import preserve_state, time_in_turns
 from ranp.resources.timing_cache import TimingCache
-from ranp.speed.convolution import Geometry, Route, RoutedConv3d, can_route, set_route
-from ranp.speed.folding import drop, fold_norms, followers
+from ranp.speed.convolution import Geometry, Route, RoutedConv3d, can_route
+from ranp.speed.folding import fold_norms, followers
 from ranp.speed.functions import set_fast_functions
 from ranp.speed.layout import Layout
 from ranp.speed.memory import keep_freed_memory
-from ranp.speed.normalization import set_exact
+from ranp.speed.normalization import ChannelsLastBatchNorm3d
+from ranp.speed.replacing import rebuilt_as, replace_module
 from ranp.speed.selection import TOLERANCE, choose_route, repetitions
-from ranp.speed.softmax import is_over_channels, set_channels_last, set_softmax
+from ranp.speed.softmax import ChannelsLastSoftmax, PointwiseSoftmax, is_over_channels
 
 AS_GIVEN = "as given"
 LAYOUTS: tuple[Layout, ...] = ("channels-last", "standard")
@@ -102,13 +103,15 @@ class Optimization:
         return {**asdict(self), "speedup": self.speedup}
 
     def __str__(self) -> str:
-        """A line per trial, and what was kept."""
+        """Return a line per trial, and what was kept."""
         lines = [
             f"{trial.name:<40} {1e3 * trial.seconds:9.1f} ms"
             + ("" if trial.is_equal else f"   not equal ({trial.deviation:.0e}): not kept")
             for trial in self.trials
         ]
-        return "\n".join([*lines, f"kept: {self.kept}, {self.speedup:.2f} x as fast"])
+        kept = f"kept: {self.kept}, {self.speedup:.2f} x as fast"
+        memory = ["the process keeps freed memory"] if self.keeps_memory else []
+        return "\n".join([*lines, kept, *memory])
 
 
 @torch.random.fork_rng()
@@ -117,15 +120,15 @@ def optimize(
     example_input: ExampleInput,
     mode: Mode = "train",
     *,
+    keep_memory: bool = False,
     cache: TimingCache | None = None,
 ) -> nn.Module:
-    """Makes a network compute the same in less time on this machine.
+    """Make a network compute the same in less time on this machine.
 
     What is tried: a memory layout with the channels last, and ways of upsampling, pooling and
     softmax that suit it, other ways to compute each convolution and its gradients, what comes after
-    a convolution computed with it (inference: batch norms, a softmax at the end), and that the
-    process keeps freed memory (see `ranp.speed.memory`). Whatever is not faster when measured here,
-    or gives another result (beyond 1e-5), is not kept.
+    a convolution computed with it (inference: batch norms, a softmax at the end). Whatever is not
+    faster when measured here, or gives another result (beyond 1e-5), is not kept.
 
     In train mode parameters, buffers and their names stay as they are: checkpoints and weights
     fit both ways, and plans are made of the network as given. A network for inference has its
@@ -136,24 +139,25 @@ def optimize(
             network that comes back, whose parameters are copies.
         example_input: A batch as it will be, or its shape: what is fastest depends on it.
         mode: "train" or "inference".
+        keep_memory: Also let the whole process keep freed memory from now on, which makes large
+            volumes faster; `ranp.speed.return_freed_memory` undoes it.
         cache: Where measured times of convolutions are kept; the user's cache if not given.
 
     Returns:
         The network; `optimization_of` tells what was done.
     """
-    if mode not in MODES:
-        raise UsageError(f"unknown mode '{mode}': use {' or '.join(MODES)}")
+    check_mode(mode)
     model = unwrap(model)
     x = _example(model, example_input)
     busy = load()
-    keeps_memory = x.device.type == "cpu" and keep_freed_memory()
+    keeps_memory = keep_memory and x.device.type == "cpu" and keep_freed_memory()
     given = _Candidate(AS_GIVEN, _copy(model), {}, ())
     expected = given.run(x, mode)
     tried = {given: _compared(given.name, expected, expected)}
     if not tried[given].is_equal:
         raise UsageError(
-            f"the {type(model).__name__} gives out numbers that are not finite, or has such "
-            "gradients: ways to compute it cannot be compared; give another example_input"
+            f"the {type(model).__name__} produces non-finite outputs or gradients, so ways to "
+            "compute it cannot be compared; give another example_input"
         )
     cache = TimingCache() if cache is None else cache
     for layout in LAYOUTS if _is_volume(x) else ():
@@ -186,7 +190,7 @@ def optimize(
 
 
 def optimization_of(model: nn.Module) -> Optimization:
-    """What `optimize` did to a network."""
+    """Return what `optimize` did to a network."""
     found = getattr(model, "optimization", None)
     if not isinstance(found, Optimization):
         raise UsageError(f"this {type(model).__name__} did not come out of ranp.optimize")
@@ -203,7 +207,7 @@ class _Candidate:
     folded: tuple[str, ...]
 
     def run(self, x: Tensor, mode: Mode) -> _Run:
-        """Computes outputs and gradients once.
+        """Compute outputs and gradients once.
 
         Dropout is off: which numbers it draws for which voxel depends on the memory layout.
         """
@@ -246,7 +250,7 @@ def _example(model: nn.Module, example_input: ExampleInput) -> Tensor:
 
 
 def _is_volume(x: Tensor) -> bool:
-    """Whether there are other ways to compute what takes such an input."""
+    """Return whether there are other ways to compute what takes such an input."""
     return x.device.type == "cpu" and x.dim() == 5 and x.dtype == torch.float32
 
 
@@ -265,11 +269,13 @@ def _copy(model: nn.Module) -> nn.Module:
 def _rerouted(
     model: nn.Module, x: Tensor, layout: Layout, mode: Mode, cache: TimingCache
 ) -> _Candidate:
-    """A copy whose convolutions work in a layout, each by its fastest route."""
+    """Return a copy whose convolutions work in a layout, each by its fastest route."""
     candidate = _copy(model)
     with preserve_state(candidate), training_mode(candidate, mode == "train"):
         folded = tuple(fold_norms(candidate, x)) if mode == "inference" else ()
-        before_softmax = followers(candidate, x, is_over_channels) if mode == "inference" else {}
+        pairs = followers(candidate, x, is_over_channels) if mode == "inference" else {}
+        names = {conv: name for name, conv in candidate.named_modules()}
+        before_softmax = {softmax: names[conv] for softmax, conv in pairs.items()}
         shapes = _inputs_in_order(candidate, x)
     routes: dict[str, Route] = {}
     for name, shape in shapes.items():
@@ -277,23 +283,21 @@ def _rerouted(
         is_last = name == list(shapes)[-1]
         if not isinstance(module, nn.Conv3d):
             if is_last and layout == "channels-last":
-                set_channels_last(module)
-                conv = before_softmax.get(name)
-                if isinstance(conv, RoutedConv3d) and Geometry.of(conv).is_pointwise:
-                    set_softmax(conv)
-                    drop(candidate, name)
+                candidate = _end_in_softmax(candidate, module, before_softmax.get(name))
             continue
         if is_last and Geometry.of(module).is_pointwise:
-            # A network gives out the standard layout, and gets its gradient in it; a matrix
-            # product goes from one layout to the other for nothing.
+            # A network returns the standard layout, and gets its gradient in it; a matrix product
+            # goes from one layout to the other at no cost.
             routes[name] = Route("matmul", "matmul", "matmul")
         else:
             routes[name] = choose_route(module, shape, layout, mode, cache)
-        set_route(module, routes[name], layout, is_last=is_last)
+        how = {"route": routes[name], "layout": layout, "is_last": is_last}
+        candidate = replace_module(candidate, module, rebuilt_as(RoutedConv3d, module, **how))
     if layout == "channels-last":
-        for module in candidate.modules():
+        for module in list(candidate.modules()):
             if type(module) is nn.BatchNorm3d:
-                set_exact(module)
+                exact = rebuilt_as(ChannelsLastBatchNorm3d, module)
+                candidate = replace_module(candidate, module, exact)
         set_fast_functions(candidate)
     other = sum(route != Route() for route in routes.values())
     name = f"{layout}, {other} of {len(routes)} convolutions rerouted"
@@ -301,9 +305,18 @@ def _rerouted(
     return _Candidate(name, candidate, routes, folded)
 
 
+def _end_in_softmax(model: nn.Module, softmax: nn.Module, before: str | None) -> nn.Module:
+    """Compute a network's last softmax with the 1x1x1 convolution before it, or else by itself."""
+    conv = None if before is None else model.get_submodule(before)
+    if isinstance(conv, RoutedConv3d) and Geometry.of(conv).is_pointwise:
+        replace_module(model, conv, rebuilt_as(PointwiseSoftmax, conv))
+        return replace_module(model, softmax, nn.Identity())
+    return replace_module(model, softmax, rebuilt_as(ChannelsLastSoftmax, softmax))
+
+
 @torch.no_grad()
 def _inputs_in_order(model: nn.Module, x: Tensor) -> dict[str, tuple[int, ...]]:
-    """What convolutions and softmaxes are first called with, in the order in which they run."""
+    """Return the input shapes of convolutions and softmaxes, in the order of their calls."""
     shapes: dict[str, tuple[int, ...]] = {}
     hooks = []
     for name, module in model.named_modules():
@@ -323,13 +336,13 @@ def _inputs_in_order(model: nn.Module, x: Tensor) -> dict[str, tuple[int, ...]]:
 
 
 def _compared(name: str, run: _Run, expected: _Run) -> Trial:
-    """A trial whose time is that of its first run."""
-    trained = _relative(run.trained, expected.trained) if expected.trained else None
-    return Trial(name, run.seconds, _relative(run.outputs, expected.outputs), trained)
+    """Return a trial whose time is that of its first run."""
+    trained = norm_difference(run.trained, expected.trained) if expected.trained else None
+    return Trial(name, run.seconds, norm_difference(run.outputs, expected.outputs), trained)
 
 
 def _timed(tried: Mapping[_Candidate, Trial], x: Tensor, mode: Mode) -> tuple[Trial, ...]:
-    """Times all candidates in turns, unless the first run of the network given was long enough."""
+    """Time all candidates in turns, unless the first run of the network given was long enough."""
     first = next(iter(tried.values())).seconds
     if first >= _LONG:
         return tuple(tried.values())
@@ -341,14 +354,3 @@ def _timed(tried: Mapping[_Candidate, Trial], x: Tensor, mode: Mode) -> tuple[Tr
             stack.enter_context(preserve_state(candidate.model))
         timings = time_in_turns(actions, 1 + repetitions(first), warm_up=False)
     return tuple(replace(trial, seconds=timings[trial.name].fastest) for trial in tried.values())
-
-
-def _relative(results: list[Tensor], expected: list[Tensor]) -> float:
-    """The norm of all differences, as a share of the norm of all that was expected."""
-    if [r.shape for r in results] != [e.shape for e in expected]:
-        return math.inf
-    pairs = list(zip(results, expected, strict=True))
-    differences = (r ^ e if r.dtype == torch.bool else r - e for r, e in pairs)
-    apart = math.hypot(*(each.double().norm().item() for each in differences))
-    size = math.hypot(*(e.double().norm().item() for e in expected))
-    return apart / size if size else apart

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -11,6 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from ranp.resources.comparing import largest_difference
 from ranp.resources.latency import Mode
 from ranp.resources.machine import describe_machine
 from ranp.resources.measuring import time_in_turns
@@ -35,7 +35,7 @@ _LONG = 1.0  # seconds; what runs longer needs no repetition
 def choose_route(
     module: nn.Conv3d, shape: tuple[int, ...], layout: Layout, mode: Mode, cache: TimingCache
 ) -> Route:
-    """Finds the fastest route of a convolution.
+    """Find the fastest route of a convolution.
 
     Args:
         module: The convolution.
@@ -78,7 +78,7 @@ def _way(
 
 
 def _measure(ways: dict[str, Callable[[], Tensor]]) -> dict[str, float]:
-    """Seconds by way; only of those whose result is the library's."""
+    """Return seconds by way; only of those whose result is the library's."""
     seconds: dict[str, float] = {}
     expected = None
     for name, way in ways.items():
@@ -86,7 +86,7 @@ def _measure(ways: dict[str, Callable[[], Tensor]]) -> dict[str, float]:
         result = way()
         duration = time.perf_counter() - began
         expected = result if expected is None else expected  # the library's comes first
-        if deviation(result, expected) <= TOLERANCE:
+        if largest_difference([result], [expected]) <= TOLERANCE:
             seconds[name] = duration
     if seconds["library"] > _LONG:
         return seconds
@@ -101,13 +101,5 @@ def _fastest(seconds: dict[str, float]) -> str:
 
 
 def repetitions(seconds: float) -> int:
-    """How often something is worth repeating that takes so long."""
+    """Return how often something is worth repeating that takes so long."""
     return max(1, min(_MOST_REPETITIONS, int(_SECONDS_PER_TRIAL / max(seconds, 1e-9))))
-
-
-def deviation(result: Tensor, expected: Tensor) -> float:
-    """The largest difference, as a share of the largest expected number."""
-    if result.shape != expected.shape:
-        return math.inf
-    scale, worst = expected.abs().max().item(), (result - expected).abs().max().item()
-    return float(worst / scale) if scale else float(worst)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ranp.speed.layout import is_plain, layout_of
+from ranp.speed.layout import is_channels_last
 
 _SLAB = 2**18
 """Numbers in a slab: 1 MiB."""
@@ -26,8 +26,8 @@ class ChannelsLastSoftmax(nn.Softmax):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (N, C, D, H, W) to probabilities of the same shape."""
-        if self.dim != 1 or not _is_ours(x):
+        """Map (N, C, D, H, W) to probabilities of the same shape."""
+        if self.dim != 1 or not _is_fast(x):
             return super().forward(x)
         return softmax_by_slabs(x)
 
@@ -36,8 +36,8 @@ class PointwiseSoftmax(nn.Conv3d):
     """A 1x1x1 convolution and the softmax after it; for inference only."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (N, in_channels, D, H, W) to probabilities (N, out_channels, D, H, W)."""
-        if not _is_ours(x):
+        """Map (N, in_channels, D, H, W) to probabilities (N, out_channels, D, H, W)."""
+        if not _is_fast(x):
             return F.softmax(super().forward(x), dim=1)
         return softmax_by_slabs(x, self.weight.flatten(1), self.bias)
 
@@ -69,19 +69,9 @@ def softmax_by_slabs(x: Tensor, matrix: Tensor | None = None, bias: Tensor | Non
 
 
 def is_over_channels(module: nn.Module) -> bool:
-    """Whether a module is a plain softmax over channels."""
+    """Return whether a module is a plain softmax over channels."""
     return type(module) is nn.Softmax and module.dim == 1
 
 
-def set_channels_last(module: nn.Module) -> None:
-    """Makes a softmax fast in channels-last layout."""
-    module.__class__ = ChannelsLastSoftmax
-
-
-def set_softmax(module: nn.Conv3d) -> None:
-    """Makes a 1x1x1 convolution compute the softmax after it, too."""
-    module.__class__ = PointwiseSoftmax
-
-
-def _is_ours(x: Tensor) -> bool:
-    return is_plain(x) and layout_of(x) == "channels-last" and not torch.is_grad_enabled()
+def _is_fast(x: Tensor) -> bool:
+    return is_channels_last(x) and not torch.is_grad_enabled()

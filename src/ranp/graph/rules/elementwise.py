@@ -12,7 +12,7 @@ from ranp.graph.propagation import Propagator
 
 
 def unite_dims(p: Propagator, dims: Sequence[Dim], reason: str) -> Dim:
-    """Unites dimensions of equal size slot by slot; where one has no labels, all must stay."""
+    """Unite dimensions of equal size slot by slot; where one has no labels, all must stay."""
     labelled = [dim for dim in dims if dim is not None]
     if len(labelled) < len(dims):
         for dim in labelled:
@@ -24,7 +24,7 @@ def unite_dims(p: Propagator, dims: Sequence[Dim], reason: str) -> Dim:
 
 
 def broadcast(p: Propagator, operands: Sequence[Tensor], shape: Sequence[int]) -> Dims:
-    """Unites operands, aligned at their last dimension; size 1 stretches and unites nothing."""
+    """Unite operands, aligned at their last dimension; size 1 stretches and unites nothing."""
     result: list[Dim] = []
     for position, size in enumerate(shape):
         meeting = []

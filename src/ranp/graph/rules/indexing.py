@@ -29,7 +29,7 @@ def _along(dims: Dims, index: int, pick: Callable[[LabelArray], LabelArray]) -> 
 
 
 def _settle_pieces(p: Propagator, labels: Dim, piece: int, first: str) -> None:
-    """A dimension is cut into pieces. How will the code cut a smaller one?
+    """Decide how the code will cut a smaller dimension into pieces.
 
     Either each piece keeps its own slots (their numbers are taken from other tensors), or the
     pieces stay of equal size (`chunk`), so that all must lose the same slots; or else the numbers

@@ -86,7 +86,7 @@ def linear(p: Propagator, op: Operation) -> Dims:
 @rule("matmul", "mm", "bmm", "mv", "dot", "vdot")
 @rule("addmm", "addmm_", "baddbmm", "baddbmm_", "addbmm", "addmv", "addr")
 def matrix_product(p: Propagator, op: Operation) -> Dims:
-    """Unites what is summed over; leading dimensions broadcast."""
+    """Unite what is summed over; leading dimensions broadcast."""
     left, right = op.inputs[-2:]
     rows = "r" if left.dim() > 1 else ""
     columns = "c" if right.dim() > 1 else ""
@@ -152,7 +152,7 @@ def _sum_of_products(
 def _note_weight(
     p: Propagator, tensors: Sequence[Tensor], terms: Sequence[str], output: str
 ) -> None:
-    """The product of an activation with a weight is a linear layer.
+    """Record the product of an activation with a weight as a linear layer.
 
     Its inputs are what the two share and sum over, its neurons what the weight alone puts out.
     """

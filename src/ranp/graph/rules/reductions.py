@@ -15,7 +15,7 @@ _BLIND_TO_ZERO = {"aten::sum", "aten::linalg_vector_norm", "aten::norm"}
 @rule("norm", "linalg_vector_norm", "logsumexp", "any", "all", "argmax", "argmin", "median")
 @rule("nansum", "nanmean", "aminmax", "count_nonzero")
 def reduce(p: Propagator, op: Operation) -> Dims:
-    """Drops the dimensions that are reduced."""
+    """Drop the dimensions that are reduced."""
     if op.get("other") is not None:  # max(a, b) is not a reduction
         return broadcast(p, op.inputs, op.output.shape)
     dims = p.dims(op["self"])

@@ -15,7 +15,7 @@ from ranp.graph.propagation import Propagator
 @rule("view", "_unsafe_view", "reshape", "_reshape_alias", "view_copy")
 @rule("squeeze", "squeeze_", "unsqueeze", "unsqueeze_", "flatten", "unflatten")
 def reshape(p: Propagator, op: Operation) -> Dims:
-    """Repeats labels where dimensions merge, splits them where one dimension becomes several."""
+    """Repeat labels where dimensions merge, split them where one dimension becomes several."""
     source = op["self"]
     dims = p.dims(source)
     if source.numel() == 0:
@@ -29,7 +29,7 @@ def reshape(p: Propagator, op: Operation) -> Dims:
 
 
 def factor_groups(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
-    """Pairs runs of old and new dimensions that hold the same elements, as short as possible."""
+    """Pair runs of old and new dimensions that hold the same elements, as short as possible."""
     i = j = 0
     while i < len(old) or j < len(new):
         if i < len(old) and old[i] == 1:
@@ -52,7 +52,7 @@ def factor_groups(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[list
 
 
 def _merged(p: Propagator, parts: Sequence[tuple[int, Dim]]) -> LabelArray | None:
-    """The labels of several dimensions as one, repeated along the unlabelled ones."""
+    """Return the labels of several dimensions as one, repeated along the unlabelled ones."""
     labelled = [i for i, (_, dim) in enumerate(parts) if dim is not None]
     if not labelled:
         return None
@@ -69,7 +69,7 @@ def _merged(p: Propagator, parts: Sequence[tuple[int, Dim]]) -> LabelArray | Non
 
 
 def _split(p: Propagator, grid: LabelArray) -> list[Dim]:
-    """Gives the labels of a grid to one of its axes, uniting along the others.
+    """Give the labels of a grid to one of its axes, uniting along the others.
 
     What is left after pruning must be a rectangle, so all rows of the grid must lose the same
     columns. Which axis shrinks is for the code to say: the longest is tried first.

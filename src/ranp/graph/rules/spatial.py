@@ -50,7 +50,7 @@ def spatial(p: Propagator, op: Operation) -> Dims:
 
 @rule("grid_sampler", "grid_sampler_2d", "grid_sampler_3d", "cudnn_grid_sampler")
 def grid_sample(p: Propagator, op: Operation) -> Dims:
-    """Samples every channel of the input at the same points."""
+    """Sample every channel of the input at the same points."""
     volume, grid = op.inputs[:2]
     for dim in p.dims(grid):
         p.pin(dim, "it holds coordinates")

@@ -1,0 +1,38 @@
+"""Put another module in the place of one, with the same parameters under the same names."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from torch import nn
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
+
+
+def rebuilt_as(kind: type[ModuleT], module: nn.Module, **attributes: Any) -> ModuleT:
+    """Return a module of another class that shares the state of the given one.
+
+    Args:
+        kind: Class of the new module, derived from the class of the given one.
+        module: Module whose parameters, buffers, hooks and settings the new one takes over.
+        attributes: Attributes to add.
+    """
+    new = kind.__new__(kind)
+    nn.Module.__init__(new)
+    vars(new).update(vars(module) | attributes)
+    return new
+
+
+def replace_module(model: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:
+    """Put a module in the place of another, under every name that it has in the model.
+
+    Returns:
+        The model, which is the new module where it was the old one.
+    """
+    if model is old:
+        return new
+    names = [n for n, m in model.named_modules(remove_duplicate=False) if m is old]
+    for name in names:
+        parent, _, attribute = name.rpartition(".")
+        setattr(model.get_submodule(parent), attribute, new)
+    return model
