@@ -68,9 +68,9 @@ def test_an_optimized_network_learns_the_same(tmp_path, crops, tiny, monkeypatch
     monkeypatch.setenv("RANP_CACHE", str(tmp_path / "cache"))
     asked = []
 
-    def optimized(model, shape, mode):
+    def optimized(model, shape, mode, **options):
         asked.append((shape, mode))
-        return ranp.optimize(model, shape, mode)
+        return ranp.optimize(model, shape, mode, **options)
 
     monkeypatch.setattr("ranp.training.loop.optimize", optimized)
     for name in ("plain", "fast"):

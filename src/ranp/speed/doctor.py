@@ -175,7 +175,7 @@ def fresh_memory() -> Finding:
         "writing 64 MiB to new memory against memory in hand",
         lambda: torch.empty(elements).fill_(1.0),
         lambda: kept.fill_(1.0),
-        "ranp.optimize, or ranp.speed.keep_freed_memory() once at the start",
+        "ranp.optimize(..., keep_memory=True), or ranp.speed.keep_freed_memory() once at the start",
     )
 
 

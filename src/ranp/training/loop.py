@@ -11,7 +11,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ from ranp.errors import RanpError, UsageError
 from ranp.recompute import checkpointed
 from ranp.signals import GracefulStop, Interrupted
 from ranp.slimming import save_weights
-from ranp.speed import optimize
+from ranp.speed import optimize, return_freed_memory
 from ranp.training.checkpoint import Progress, load_checkpoint, save_checkpoint
 from ranp.training.config import LoopConfig
 from ranp.training.distributed import interleaved, share_buffers, summed
@@ -84,7 +84,8 @@ class Trainer:
             warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
         if config.optimize:
             _require_cpu(fabric.device)
-            model = optimize(model, (train.batch, *train.cases[0]["x"].shape), "train")
+            shape = (train.batch, *train.cases[0]["x"].shape)
+            model = optimize(model, shape, "train", keep_memory=True)
         elif config.channels_last:
             model = model.to(memory_format=torch.channels_last_3d)  # type: ignore[call-overload]
         self.model = model
@@ -108,7 +109,9 @@ class Trainer:
         progress = self.progress
         self.listener.began(progress.epoch, progress.batch, progress.history)
         recompute = checkpointed(self.model) if self.config.recompute else nullcontext()
-        with self._stop, recompute:
+        with self._stop, recompute, ExitStack() as stack:
+            if self.config.optimize:
+                stack.callback(return_freed_memory)
             while progress.epoch <= self.config.epochs:
                 self._train_epoch()
                 metrics = self._validate() if self._validates(progress.epoch) else None
