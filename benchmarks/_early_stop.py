@@ -23,7 +23,7 @@ from ranp.datasets.synthetic import synthetic_parts
 from ranp.datasets.voxels import EMPTY
 from ranp.graph import Alive, ChannelGraph, build_graph
 from ranp.models import build_network, find_network
-from ranp.pruning import METHODS, Chooser, Per, Scores, Settled, make_forward, score
+from ranp.pruning import Choice, Chooser, Per, Scores, StabilityStop, make_forward, score
 
 NETWORK = "unet3d-shapenet"
 SPARSITY = 0.7824
@@ -40,7 +40,7 @@ def agreement_with_the_last(size: int, batch: int, per: Per, seed: int) -> None:
     def look(scores: Scores) -> bool:
         if scores.batches <= 16 or scores.batches in (*LOOKS, BATCHES):
             for method, made in choices.items():
-                chooser = Chooser(model, graph, METHODS[method], scores)
+                chooser = Chooser(model, graph, Choice.make(method), scores)
                 made[scores.batches] = chooser.choose(SPARSITY)
         return False
 
@@ -64,9 +64,9 @@ def _loss(output: Tensor, target: Tensor) -> Tensor:
     return F.cross_entropy(output, target, ignore_index=EMPTY)
 
 
-def _settled(made: Mapping[int, Alive]) -> Settled:
+def _settled(made: Mapping[int, Alive]) -> StabilityStop:
     choices = iter(made.values())
-    settled = Settled(lambda scores: next(choices))
+    settled = StabilityStop(lambda scores: next(choices))
     while not settled(None):  # type: ignore[arg-type]  # the choices are there already
         pass
     return settled

@@ -6,10 +6,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from ranp.api import make_plan
 from ranp.graph import build_graph
 from ranp.models import find_network
-from ranp.pruning import METHODS, Chooser
+from ranp.pipeline import make_plan
+from ranp.pruning import Choice, Chooser
 from ranp.recording import make_record, write_record
 from ranp.report.page import write_report
 from tests.report.browser import Browser, find_chromium
@@ -48,7 +48,7 @@ def run() -> None:
     graph = build_graph(model, spec.input_shape)
     scores = random_scores(graph)
     start = time.perf_counter()
-    chooser = Chooser(model, graph, METHODS["ranp-f"], scores, lam=spec.lam)
+    chooser = Chooser(model, graph, Choice.make("ranp-f", lam=spec.lam), scores)
     plan = make_plan(chooser, 0.5, network=spec.name)
     with tempfile.TemporaryDirectory() as directory:
         write_record(directory, make_record(chooser, plan))

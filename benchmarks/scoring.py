@@ -124,7 +124,7 @@ def speed_of_plans() -> None:
 
     from ranp.graph import build_graph
     from ranp.models import build_network
-    from ranp.pruning import METHODS, Chooser, Scores, fingerprint
+    from ranp.pruning import Choice, Chooser, Scores, fingerprint
 
     model = build_network("unet3d-23-shapenet")
     graph = build_graph(model, (1, 1, 64, 64, 64))
@@ -139,10 +139,10 @@ def speed_of_plans() -> None:
         scores.save(path)
 
         def plan() -> None:
-            Chooser(model, graph, METHODS["ranp-f"], Scores.load(path)).require(0.8)
+            Chooser(model, graph, Choice.make("ranp-f"), Scores.load(path)).choose_feasible(0.8)
 
         def search() -> None:
-            Chooser(model, graph, METHODS["ranp-f"], Scores.load(path)).max_sparsity()
+            Chooser(model, graph, Choice.make("ranp-f"), Scores.load(path)).max_sparsity()
 
         print(f"unet3d-23-shapenet, {graph.neurons} neurons, from saved scores")
         print(f"  choice of neurons: {_milliseconds(plan):7.1f} ms")

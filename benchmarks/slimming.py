@@ -10,7 +10,7 @@ import resource, sys, time
 import torch
 from ranp.graph import build_graph
 from ranp.models import build_network
-from ranp.pruning import METHODS, Chooser
+from ranp.pruning import Choice, Chooser
 from ranp.slimming import Plan, slim_model
 
 def peak():
@@ -27,7 +27,7 @@ size = sum(p.numel() * p.element_size() for p in model.parameters())
 before, start = peak(), time.perf_counter()
 graph = build_graph(model, (1, 1, edge, edge, edge))
 traced = time.perf_counter()
-chooser = Chooser(model, graph, METHODS["layerwise"])
+chooser = Chooser(model, graph, Choice.make("layerwise"))
 alive = chooser.require(0.5)
 Plan.make(graph, alive, method="layerwise", settings={})
 planned = time.perf_counter()

@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import ranp
+from ranp.report.page import write_report
 
 
 def network() -> nn.Module:
@@ -103,7 +104,7 @@ def test_plan_and_prune_agree_and_scores_serve_again(tmp_path):
 
 def test_a_saved_result_has_all_that_is_needed_later(tmp_path):
     result = ranp.prune(network(), batches(), F.cross_entropy, sparsity=0.5)
-    page = result.save(tmp_path / "slim", data="six batches")
+    assert result.save(tmp_path / "slim", data="six batches") == tmp_path / "slim"
     assert ranp.Plan.load(tmp_path / "slim" / "plan.json") == result.plan
     again = ranp.Plan.load(tmp_path / "slim" / "plan.json").apply(network())
     ranp.load_weights(again, tmp_path / "slim" / "weights.safetensors")
@@ -111,7 +112,7 @@ def test_a_saved_result_has_all_that_is_needed_later(tmp_path):
     assert torch.equal(again.eval()(x), result.model.eval()(x))
     scores = ranp.Scores.load(tmp_path / "slim" / "scores.safetensors")
     assert ranp.plan(network(), scores, sparsity=0.5, example_input=x[:1]) == result.plan
-    html = page.read_text()
+    html = write_report(tmp_path / "slim").read_text()
     assert "six batches" in html and 'type="range"' in html
 
 

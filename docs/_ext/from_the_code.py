@@ -37,14 +37,12 @@ class Methods(SphinxDirective):
             "|---|---|---|---|---|---|",
         ]
         for method in METHODS.values():
-            mask_gradients = method.criterion in ("mpmg", "mnmg")
-            importance = "" if method.criterion == "none" else method.criterion
             cells = (
                 f"`{method.name}`: {method.about}",
-                f"{importance}-{method.reduction}" if mask_gradients else importance,
+                method.criterion.label if method.criterion else "",
                 "yes" if method.balance else "",
                 method.resource or "",
-                method.selection,
+                method.selection.name,
                 "yes" if method.needs_data else "",
             )
             rows.append("| " + " | ".join(cells) + " |")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ranp._version import __version__
 
 if TYPE_CHECKING:
-    from ranp.api import Result, plan, prune, score, search, trace
+    from ranp.api import Fit, Result, fit, plan, prune, score, search, trace
     from ranp.errors import (
         InfeasibleError,
         IntegrityError,
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
         UsageError,
     )
     from ranp.exporting import Exported, export
-    from ranp.fitting import Fit, fit
     from ranp.graph import ChannelGraph
-    from ranp.pruning import METHODS, Scores
+    from ranp.pruning import METHODS, Scores, register_method
     from ranp.resources import Costs, count, predict_training_memory
+    from ranp.resources.budgets import register_resource
     from ranp.slimming import Plan, load_weights, save_weights
     from ranp.speed import optimize
 
 # What is exported is imported when first asked for: importing torch takes seconds, and
 # `ranp --help` should not.
 _HOMES = {
-    "ranp.api": ("Result", "plan", "prune", "score", "search", "trace"),
+    "ranp.api": ("Fit", "Result", "fit", "plan", "prune", "score", "search", "trace"),
     "ranp.errors": ("InfeasibleError", "IntegrityError", "RanpError", "TraceError", "UsageError"),
     "ranp.exporting": ("Exported", "export"),
-    "ranp.fitting": ("Fit", "fit"),
     "ranp.graph": ("ChannelGraph",),
-    "ranp.pruning": ("METHODS", "Scores"),
+    "ranp.pruning": ("METHODS", "Scores", "register_method"),
     "ranp.resources": ("Costs", "count", "predict_training_memory"),
+    "ranp.resources.budgets": ("register_resource",),
     "ranp.slimming": ("Plan", "load_weights", "save_weights"),
     "ranp.speed": ("optimize",),
 }
@@ -68,6 +68,8 @@ __all__ = [
     "plan",
     "predict_training_memory",
     "prune",
+    "register_method",
+    "register_resource",
     "save_weights",
     "score",
     "search",

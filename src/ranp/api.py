@@ -1,117 +1,37 @@
-"""The pipeline in one screen: trace, score, choose, slim."""
+"""The Python API: every function builds values from its arguments and calls the pipeline."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from functools import partial
-from itertools import chain
-from pathlib import Path
 from typing import Any, Literal
 
-from rich.console import RenderableType
 from torch import Tensor, nn
 
+from ranp import pipeline
 from ranp.errors import UsageError
-from ranp.files import ensure_directory
-from ranp.graph import ChannelGraph, ExampleInput, build_graph, protect_patterns, unwrap
+from ranp.fitting import Fit, TrainingStep, fit_network
+from ranp.fitting.machine import default_device
+from ranp.graph import ChannelGraph, ExampleInput, build_graph
+from ranp.pipeline import Result, Scoring
 from ranp.pruning import (
-    DEFAULT_LAMBDA,
+    Choice,
     Chooser,
     Coupling,
     Forward,
     LossFunction,
     Per,
-    Resource,
     Scores,
     ScoringWeights,
-    Settled,
     find_method,
     make_forward,
 )
-from ranp.pruning import score as score_neurons
-from ranp.pruning.batches import no_forward, split_pair
-from ranp.pruning.select import check_sparsity
-from ranp.recording import make_record, write_record
-from ranp.report.page import write_report
-from ranp.report.terminal import plain, plan_summary
-from ranp.resources import Costs, count
-from ranp.slimming import Init, Plan, check_init, save_weights, slim_model
+from ranp.pruning.equations import check_sparsity
+from ranp.resources.autocast import Precision
+from ranp.resources.budgets import Amount, parse_budgets
+from ranp.resources.training_memory import Device, Optimizer
+from ranp.slimming import Init, Plan, check_init
 
-
-@dataclass(frozen=True, repr=False)
-class Result:
-    """A pruned network and how it came about.
-
-    Attributes:
-        model: The slim network, ready to train.
-        plan: Which neurons were kept; portable.
-        chooser: What the plan was chosen by; chooses at any other sparsity too.
-        before: Costs of the full network.
-        after: Costs of the slim network.
-    """
-
-    model: nn.Module
-    plan: Plan
-    chooser: Chooser
-    before: Costs
-    after: Costs
-
-    @property
-    def scores(self) -> Scores | None:
-        """To plan again without data; None for methods that need none."""
-        return self.chooser.scores
-
-    def save(
-        self,
-        directory: str | Path,
-        *,
-        command: str | None = None,
-        data: str | None = None,
-        measured: Mapping[str, Mapping[str, float]] | None = None,
-        timelines: Mapping[str, Mapping[str, Any]] | None = None,
-    ) -> Path:
-        """Writes plan, weights, scores, record and report into a directory.
-
-        Args:
-            directory: Made if it is not there.
-            command: The command line that makes it again, for the report.
-            data: What the network was scored with, for the report.
-            measured: Time and memory of training steps (see `ranp.recording.make_record`).
-            timelines: Bytes alive in a training step (the same).
-
-        Returns:
-            Where the report is.
-        """
-        out = ensure_directory(directory)
-        self.plan.save(out / "plan.json")
-        save_weights(self.model, out / "weights.safetensors")
-        names = ["plan.json", "weights.safetensors"]
-        if self.scores is not None:
-            self.scores.save(out / "scores.safetensors")
-            names.append("scores.safetensors")
-        record = make_record(
-            self.chooser,
-            self.plan,
-            command=command,
-            data=data,
-            measured=measured,
-            timelines=timelines,
-            files={name: out / name for name in names},
-        )
-        write_record(out, record)
-        return write_report(out)
-
-    def __rich__(self) -> RenderableType:
-        """The table of before and after, and the kept neurons of every layer."""
-        return plan_summary(self.plan.method, self.plan.costs, self.plan.layers)
-
-    def __str__(self) -> str:
-        """The same as text."""
-        return plain(self)
-
-    __repr__ = __str__
+__all__ = ["Fit", "Result", "fit", "plan", "prune", "score", "search", "trace"]
 
 
 def trace(
@@ -157,20 +77,11 @@ def score(
     needs_data = any(row.needs_data for row in rows)
     if needs_data and loader is None:
         raise UsageError("give a loader: these methods score with data")
-    if graph is None:
-        loader, example_input = _peeked(loader, example_input, forward)
-        graph = trace(model, example_input)
-    return score_neurons(
-        model,
-        graph,
-        loader if needs_data else None,
-        make_forward(loss, forward) if needs_data else no_forward,
-        statistics={statistic for row in rows for statistic in row.statistics},
-        weights=weights,
-        batches=batches,
-        per=per,
-        seed=seed,
+    traced = pipeline.trace(
+        model, loader, example_input=example_input, forward=forward, graph=graph
     )
+    run = make_forward(loss, forward) if needs_data else None
+    return pipeline.score(traced, rows, Scoring(run, batches, per, weights, seed))
 
 
 def plan(
@@ -180,7 +91,7 @@ def plan(
     sparsity: float,
     method: str = "ranp-f",
     lam: float | None = None,
-    resource: Resource | Mapping[str, float] | None = None,
+    resource: str | Mapping[str, float] | None = None,
     coupling: Coupling = "paper",
     floor: int = 0,
     multiple: int = 1,
@@ -211,20 +122,18 @@ def plan(
     Raises:
         InfeasibleError: A layer would lose all its neurons.
     """
-    protect = tuple(protect)
-    chooser = Chooser(
-        unwrap(model),
-        _graph(model, graph, example_input, protect),
-        find_method(method),
-        scores,
-        lam=DEFAULT_LAMBDA if lam is None else lam,
+    traced = _traced(model, example_input, graph, protect)
+    choice = Choice.make(
+        method,
+        lam=lam,
         resource=resource,
         coupling=coupling,
         floor=floor,
         multiple=multiple,
         seed=seed,
     )
-    return make_plan(chooser, sparsity, protect)
+    chooser = Chooser(traced.model, traced.graph, choice, scores)
+    return pipeline.make_plan(chooser, sparsity, traced.protect)
 
 
 def search(
@@ -233,7 +142,7 @@ def search(
     *,
     method: str = "ranp-f",
     lam: float | None = None,
-    resource: Resource | Mapping[str, float] | None = None,
+    resource: str | Mapping[str, float] | None = None,
     coupling: Coupling = "paper",
     floor: int = 0,
     multiple: int = 1,
@@ -247,19 +156,17 @@ def search(
     The arguments are those of `plan`. With a `floor` no layer is ever emptied, so any sparsity
     will do.
     """
-    chooser = Chooser(
-        unwrap(model),
-        _graph(model, graph, example_input, tuple(protect)),
-        find_method(method),
-        scores,
-        lam=DEFAULT_LAMBDA if lam is None else lam,
+    traced = _traced(model, example_input, graph, protect)
+    choice = Choice.make(
+        method,
+        lam=lam,
         resource=resource,
         coupling=coupling,
         floor=floor,
         multiple=multiple,
         seed=seed,
     )
-    return chooser.max_sparsity()
+    return Chooser(traced.model, traced.graph, choice, scores).max_sparsity()
 
 
 def prune(
@@ -270,7 +177,7 @@ def prune(
     sparsity: float,
     method: str = "ranp-f",
     lam: float | None = None,
-    resource: Resource | Mapping[str, float] | None = None,
+    resource: str | Mapping[str, float] | None = None,
     forward: Forward | None = None,
     example_input: ExampleInput | None = None,
     batches: int | Literal["auto"] | None = None,
@@ -317,154 +224,157 @@ def prune(
     Returns:
         The slim model, the plan, the scores, and the costs before and after.
     """
-    protect = tuple(protect)
-    row = find_method(method)
-    check_sparsity(sparsity)
-    check_init(init)
-    loader, example_input = _peeked(loader, example_input, forward)
-    graph = trace(model, example_input, protect=protect)
-
-    chooser = partial(
-        Chooser,
-        unwrap(model),
-        graph,
-        row,
-        lam=DEFAULT_LAMBDA if lam is None else lam,
+    choice = Choice.make(
+        method,
+        lam=lam,
         resource=resource,
         coupling=coupling,
         floor=floor,
         multiple=multiple,
         seed=seed,
     )
-    chooser()  # what makes no sense is refused before anything is scored
-    scores = None
-    if row.needs_scores:
-        settled = Settled(lambda so_far: chooser(scores=so_far).choose(sparsity))
-        scores = score_neurons(
-            model,
-            graph,
-            loader if row.needs_data else None,
-            make_forward(loss, forward) if row.needs_data else no_forward,
-            statistics=row.statistics,
-            weights=weights,
-            batches=None if batches == "auto" else batches,
-            per=per,
-            enough=settled if batches == "auto" else None,
-            seed=seed,
-        )
-        if batches == "auto":
-            scores = settled.noted(scores)
-    return make_result(chooser(scores=scores), sparsity, protect, init=init)
-
-
-def make_result(
-    chooser: Chooser,
-    sparsity: float,
-    protect: Iterable[str] = (),
-    *,
-    network: str | None = None,
-    init: Init = "fresh",
-) -> Result:
-    """Plan and slim network of a choice at a sparsity.
-
-    Raises:
-        InfeasibleError: A layer would lose all its neurons.
-    """
-    model, graph = chooser.model, chooser.graph
-    made = make_plan(chooser, sparsity, protect, network)
-    alive = made.alive(graph)
-    return Result(
-        model=slim_model(model, graph, alive, init=init, seed=chooser.seed),
-        plan=made,
-        chooser=chooser,
-        before=count(model, graph),
-        after=count(model, graph, alive),
+    check_sparsity(sparsity)
+    check_init(init)
+    traced = pipeline.trace(
+        model, loader, example_input=example_input, forward=forward, protect=protect
     )
+    run = make_forward(loss, forward) if choice.method.needs_data else None
+    scoring = Scoring(run, batches, per, weights, seed)
+    return pipeline.prune(traced, choice, sparsity, scoring, init=init)
 
 
-def _peeked(
-    loader: Iterable[Any] | None, example_input: ExampleInput | None, forward: Forward | None
-) -> tuple[Iterable[Any], ExampleInput]:
-    """The loader, and one sample of its first batch where no example is given.
-
-    An iterator that can be run through only once gets its first batch back.
-    """
-    loader = () if loader is None else loader
-    if example_input is not None:
-        return loader, example_input
-    batches = iter(loader)
-    batch = next(batches, None)
-    if batch is None:
-        raise UsageError("give an example_input: there is no batch to take it from")
-    if forward is not None and not _is_pair(batch):
-        raise UsageError("give an example_input: only your forward knows what a batch is made of")
-    x, _ = split_pair(batch)
-    if not isinstance(x, Tensor):
-        raise UsageError("give an example_input: the batch's input is not a single tensor")
-    # A shape stands for floating-point numbers, on the model's device.
-    example = (1, *x.shape[1:]) if x.is_floating_point() else x[:1]
-    return (chain([batch], batches) if batches is loader else loader), example
-
-
-def _is_pair(batch: Any) -> bool:
-    try:
-        split_pair(batch)
-    except UsageError:
-        return False
-    return True
-
-
-def _graph(
+def fit(
     model: nn.Module,
-    graph: ChannelGraph | None,
-    example_input: ExampleInput | None,
-    protect: tuple[str, ...],
-) -> ChannelGraph:
-    """The graph that is given, if it protects what must be, or a new one."""
-    if graph is None:
-        if example_input is None:
-            raise UsageError("give an example_input or a graph: the model must be traced")
-        return trace(model, example_input, protect=protect)
-    patterns = protect_patterns(unwrap(model), protect)
-    for name, layer in graph.layers.items():
-        asked_for = any(fnmatchcase(name, pattern) for pattern in patterns)
-        if asked_for and graph.removable[layer.neurons].any():
-            raise UsageError(
-                f"the graph that is given does not protect '{name}': trace the model with protect"
-            )
-    return graph
+    loader: Iterable[Any] | None = None,
+    loss: LossFunction | None = None,
+    *,
+    memory: Amount | None = None,
+    flops: Amount | None = None,
+    params: Amount | None = None,
+    latency: Amount | None = None,
+    budget: Mapping[str, Amount] | None = None,
+    batch: int | None = None,
+    input: tuple[int, ...] | None = None,
+    optimizer: Optimizer = "adam",
+    precision: Precision = "32",
+    recompute: bool = False,
+    device: Device | None = None,
+    method: str = "ranp-f",
+    lam: float | None = None,
+    resource: str | Mapping[str, float] | None = None,
+    forward: Forward | None = None,
+    scores: Scores | None = None,
+    batches: int | None = None,
+    per: Per = "batch",
+    weights: ScoringWeights = "fresh",
+    init: Init = "fresh",
+    seed: int = 0,
+    coupling: Coupling = "paper",
+    floor: int = 0,
+    multiple: int = 1,
+    protect: Iterable[str] = (),
+) -> Fit:
+    """Prunes a network just as much as its budgets ask for.
 
+    Nothing is run that does not fit: the memory of a training step is predicted, and the full
+    network is only scored, on what the loader yields. That may be smaller than what is trained
+    with; give the size to train at as `input`.
 
-def make_plan(
-    chooser: Chooser, sparsity: float, protect: Iterable[str] = (), network: str | None = None
-) -> Plan:
-    """The plan of a choice at a sparsity, with all it depends on.
+    Budgets are numbers, or texts with a unit; "50%" is half of what the full network takes.
+
+    Args:
+        model: Any model; it is not changed.
+        loader: Yields batches: pairs (x, y), mappings, or what `forward` understands. Not needed
+            for methods without data, or with `scores`.
+        loss: From output and target to a scalar.
+        memory: What a training step may take at its peak: "8GiB", "500MB", or bytes.
+        flops: What a forward pass of one sample may cost, by the paper's counting: "20GFLOPs".
+        params: How many parameters there may be: "3M".
+        latency: How long a training step may take on this machine, measured: "250ms", or seconds.
+        budget: Budgets by resource, for those that have no keyword of their own (see
+            `ranp.resources.budgets.RESOURCES`).
+        batch: Samples per training step; the loader's if not given.
+        input: Shape of one sample in training, without the batch: channels, then space; the
+            loader's if not given.
+        optimizer: "sgd", "momentum", "adam", "adamw" or "amsgrad".
+        precision: "32", or mixed precision "bf16" or "16".
+        recompute: Whether activations are checkpointed in training.
+        device: What the memory is predicted for, "cpu" or "cuda"; CUDA if there is one.
+        method: A name out of `ranp.METHODS`.
+        lam: lambda of Eq. 10; 11 if not given.
+        resource: What Eq. 10 reweights by, if not what the method does.
+        forward: From model and batch to a scalar, in the place of `loss`.
+        scores: From `ranp.score`, in the place of a loader.
+        batches: How many batches to score at the most; all if not given.
+        per: Whether whole batches are scored, or their samples one by one (see `ranp.score`);
+            they are in any case where memory is short.
+        weights: "fresh" scores the network at initialization; "given" its weights as they are.
+        init: Weights of the slim network: "fresh", "orthogonal", or "keep" the surviving ones.
+        seed: For all random numbers.
+        coupling: How channels that are tied by additions are decided.
+        floor: Neurons that every layer keeps at least.
+        multiple: Round channel counts up to a multiple of it.
+        protect: Layers whose neurons must all stay.
+
+    Returns:
+        What `ranp.prune` returns, with the sparsity, the budgets, what the networks cost, which
+        budget binds, and the alternatives.
 
     Raises:
-        InfeasibleError: A layer would lose all its neurons.
+        DoesNotFit: Nothing that can be pruned keeps the budgets; an `InfeasibleError` that names
+            the nearest figure and what would do.
     """
-    alive = chooser.require(sparsity)
-    resource = dict(chooser.resource) if isinstance(chooser.resource, Mapping) else chooser.resource
-    settings: dict[str, Any] = {
-        "sparsity": sparsity,
-        "lambda": chooser.lam,
-        "resource": resource,
-        "coupling": chooser.coupling,
-        "floor": chooser.floor,
-        "multiple": chooser.multiple,
-        "seed": chooser.seed,
-    }
-    if chooser.scores is not None:
-        settings["scoring"] = {**chooser.scores.settings, "batches": chooser.scores.batches}
-    return Plan.make(
-        chooser.graph,
-        alive,
-        method=chooser.method.name,
-        settings=settings,
-        costs={
-            "full": count(chooser.model, chooser.graph).totals(),
-            "slim": count(chooser.model, chooser.graph, alive).totals(),
-        },
-        protect=tuple(protect),
-        network=network,
+    budgets = parse_budgets(
+        {"memory": memory, "flops": flops, "params": params, "latency": latency, **(budget or {})}
     )
+    choice = Choice.make(
+        method,
+        lam=lam,
+        resource=resource,
+        coupling=coupling,
+        floor=floor,
+        multiple=multiple,
+        seed=seed,
+    )
+    peeked = pipeline.peek(loader)
+    shape = () if forward is not None else _input_shape(peeked)
+    if not shape and (batch is None or input is None):
+        raise UsageError("give batch and input: they say what is trained with")
+    needs_data = choice.method.needs_data and scores is None
+    if needs_data and loader is None:
+        raise UsageError(f"{method} scores with data; give a loader, or scores")
+    step = TrainingStep(
+        batch=shape[0] if batch is None else batch,
+        sample=shape[1:] if input is None else tuple(input),
+        optimizer=optimizer,
+        precision=precision,
+        recompute=recompute,
+        device=device or default_device(),
+    )
+    traced = pipeline.trace(model, peeked, example_input=(1, *step.sample), protect=protect)
+    run = make_forward(loss, forward) if needs_data else None
+    scoring = Scoring(run, batches, per, weights, seed, scores=scores)
+    loss = loss if forward is None else None  # only the user's forward knows the target
+    return fit_network(traced, budgets, step, choice, scoring, loss=loss, init=init)
+
+
+def _input_shape(batches: pipeline.Batches) -> tuple[int, ...]:
+    """Return the shape of the first batch's input; nothing without a batch."""
+    x, _ = batches.pair
+    if x is not None and not isinstance(x, Tensor):
+        raise UsageError(
+            "the batch's input is not a single tensor: give a forward(model, batch), and say "
+            "what is trained with by batch and input"
+        )
+    return () if x is None else tuple(x.shape)
+
+
+def _traced(
+    model: nn.Module,
+    example_input: ExampleInput | None,
+    graph: ChannelGraph | None,
+    protect: Iterable[str],
+) -> pipeline.Traced:
+    if graph is None and example_input is None:
+        raise UsageError("give an example_input or a graph: the model must be traced")
+    return pipeline.trace(model, example_input=example_input, graph=graph, protect=protect)

@@ -75,8 +75,8 @@ def test_what_cannot_be_reached_ends_with_3(ranp):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (STEP, "give a budget: memory, flops, params, latency"),
-        ((*STEP, "--memory", "8 apples"), "'8 apples' is no amount of memory; write it as 8GiB"),
+        (STEP, "give at least one budget: memory, flops, params, latency"),
+        ((*STEP, "--memory", "8 apples"), "must be an amount such as 8GiB or 50%, got '8 apples'"),
         ((*STEP, "--flops", "-3G"), "must be positive"),
         (("--memory", "1GiB"), "say what input"),
         ((*STEP, "--memory", "1GiB", "--batch", "0"), "batch"),

@@ -15,7 +15,8 @@ from ranp.fitting import DoesNotFit, machine, scoring
 from ranp.fitting.costing import CPU_MARGIN
 from ranp.fitting.target import loss_like
 from ranp.fitting.training_step import TrainingStep
-from ranp.pruning.choose import DELTA
+from ranp.pruning.search import DELTA
+from ranp.report.page import write_report
 from tests.pruning.nets import given_back
 from tests.resources.allocator import step_peak
 
@@ -167,7 +168,7 @@ def test_nothing_of_the_training_size_is_allocated(model, loader, loss):
 
 def test_batch_and_input_are_the_loaders(model, loader, loss):
     result = ranp.fit(model, loader, loss, memory="1GiB", device="cpu")
-    assert result.fitted.step.shape == (2, 2, 8, 8, 8)
+    assert result.step.shape == (2, 2, 8, 8, 8)
 
 
 def test_methods_without_data_need_no_loader(model):
@@ -178,7 +179,7 @@ def test_methods_without_data_need_no_loader(model):
 
 def test_it_is_saved_with_the_timelines_of_its_step(model, loader, loss, tmp_path):
     result = ranp.fit(model, loader, loss, memory=0.7 * peak(model), **STEP)
-    page = result.save(tmp_path / "out").read_text()
+    page = write_report(result.save(tmp_path / "out")).read_text()
     assert 'id="timeline"' in page and 'id="peak"' in page
     lines = ranp.files.read_sealed_json(tmp_path / "out/pruning.json", "record")["timelines"]
     assert max(lines["slim"]["bytes"]) == lines["slim"]["peak"] == peak(result.model)
@@ -201,7 +202,7 @@ def test_a_loss_that_looks_at_values_is_left_out_with_a_note(model, loader):
         return F.cross_entropy(output, target) * (2 if target.sum() > 0 else 1)
 
     result = ranp.fit(model, loader, looks, memory="1GiB", **STEP)
-    assert result.fitted.notes == ("the memory of the loss is not in it: it depends on values",)
+    assert result.notes == ("the memory of the loss is not in it: it depends on values",)
 
 
 def test_targets_grow_with_the_step():
@@ -220,8 +221,8 @@ def test_targets_grow_with_the_step():
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({}, "give a budget: memory, flops, params, latency"),
-        ({"memory": "8 apples"}, "'8 apples' is no amount of memory"),
+        ({}, "give at least one budget: memory, flops, params, latency"),
+        ({"memory": "8 apples"}, "must be an amount such as 8GiB or 50%, got '8 apples'"),
         ({"memory": "1GiB", "optimizer": "lion"}, "unknown optimizer 'lion'"),
         ({"memory": "1GiB", "precision": "8"}, "unknown precision '8'"),
         ({"memory": "1GiB", "batch": 0}, "a batch of 0 samples"),
@@ -234,9 +235,9 @@ def test_wrong_arguments_are_refused(model, loader, loss, options, says):
 
 
 def test_without_a_loader_it_must_be_said_what_is_trained_with(model):
-    with pytest.raises(UsageError, match="say what is trained with: give batch and input"):
+    with pytest.raises(UsageError, match="give batch and input"):
         ranp.fit(model, memory="1GiB", method="random")
-    with pytest.raises(UsageError, match="ranp-f scores with data: give a loader, or scores"):
+    with pytest.raises(UsageError, match="ranp-f scores with data; give a loader, or scores"):
         ranp.fit(model, loss=F.cross_entropy, memory="1GiB", batch=1, input=(2, 8, 8, 8))
 
 
@@ -271,7 +272,7 @@ def little_memory(monkeypatch):
 )
 def test_scoring_takes_what_there_is(model, loader, little_memory, free, asked, per, recompute):
     little_memory(free)  # nine tenths of it can be used
-    economy = scoring.Economy(model, loader[0][0], asked)
+    economy = scoring.ScoringMemoryPlan(model, loader[0][0], asked)
     assert (economy.per, economy.recompute) == (per, recompute)
     assert ("single samples" in (economy.about or "")) == (asked != per)
 
@@ -285,7 +286,7 @@ def test_scoring_that_does_not_fit_is_refused_before_it_begins(model, loader, lo
 def test_how_it_was_scored_is_said(model, loader, loss, little_memory):
     little_memory(120)
     result = ranp.fit(model, loader, loss, memory="1GiB", **STEP)
-    assert result.fitted.notes == ("scored with single samples, to fit this machine",)
+    assert result.notes == ("scored with single samples, to fit this machine",)
     assert result.scores.batches == 2
     assert result.scores.settings["per"] == "sample"
 

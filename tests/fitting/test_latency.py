@@ -72,7 +72,7 @@ def test_half_the_time_is_met_on_a_noisy_machine(model, loader, loss, monkeypatc
     assert 0.94 * 0.5 <= share <= 1.03 * 0.5
     figures = {name: each["latency"] for name, each in result.figures.items()}
     assert 0.96 * 0.5 <= figures["slim"] / figures["full"] <= 0.5
-    assert result.fitted.budgets[0].limit == figures["full"] / 2
+    assert result.budgets[0].limit == figures["full"] / 2
 
 
 def test_where_times_jump_the_least_pruned_is_kept(model, loader, loss, monkeypatch):
@@ -99,7 +99,7 @@ def test_a_full_network_that_is_too_large_to_be_measured(model, loader, loss, cl
     options = {"scores": scores, "params": whole // 3, **STEP}
     free = ranp.fit(model, latency="1s", **options)
     assert free.figures["full"]["latency"] == pytest.approx(whole * 1e-6)
-    large = free.fitted.memory["full"].peak
+    large = free.memory["full"].peak
     monkeypatch.setattr(machine, "fits", fits)
     result = ranp.fit(model, latency="1s", **options)
     assert result.sparsity == free.sparsity and "latency" not in result.figures["full"]

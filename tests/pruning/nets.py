@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ranp.graph import ChannelGraph, build_graph
-from ranp.pruning import Forward, Scores, make_forward, score
+from ranp.pruning import METHODS, Forward, Method, Scores, make_forward, score
 from tests.zoo.case import Net
 
 
@@ -90,7 +90,13 @@ def given_scores(
     """Scores of the weights as they are."""
     batches = list(batches)
     graph = traced(model, *batches[0][0].shape)
-    return score(model, graph, batches, forward, statistics=statistics, weights="given")
+    methods = serving(*statistics)
+    return score(model, graph, batches, forward, methods=methods, weights="given")
+
+
+def serving(*statistics: str) -> list[Method]:
+    """Methods that need statistics."""
+    return [m for m in METHODS.values() if {s.name for s in m.statistics} & set(statistics)]
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from ranp.errors import InfeasibleError, IntegrityError, UsageError
-from ranp.pruning import METHODS, Chooser, Scores, find_method, fingerprint
-from ranp.pruning.choose import DELTA
+from ranp.pruning import Choice, Chooser, Scores, find_method, fingerprint
+from ranp.pruning.search import DELTA
 from ranp.resources import count
 from tests.pruning.nets import classifier, cross_entropy, given_scores, pictures, traced
 from tests.zoo.case import Net
@@ -70,7 +70,7 @@ def residual_with_scores():
 
 def chooser_of(method="vanilla", **options):
     model, graph, scores = residual_with_scores()
-    return graph, Chooser(model, graph, METHODS[method], scores, **options)
+    return graph, Chooser(model, graph, Choice.make(method, **options), scores)
 
 
 def test_of_added_layers_the_one_that_retains_most_decides():
@@ -108,13 +108,13 @@ def test_a_floor_brings_back_the_best():
     model, graph, scores = with_scores(
         classifier(), (1, 2, 8, 8), {"0": [1.0, 3, 2, 0, 0, 0], "3": [50.0] * 12, "8": [50.0] * 3}
     )
-    bare = Chooser(model, graph, METHODS["vanilla"], scores)
+    bare = Chooser(model, graph, Choice.make("vanilla"), scores)
     with pytest.raises(InfeasibleError, match="layer '0'"):
-        bare.require(0.5)
+        bare.choose_feasible(0.5)
     for floor, expected in ((1, [1]), (2, [1, 2]), (4, [0, 1, 2, 3])):
-        chooser = Chooser(model, graph, METHODS["vanilla"], scores, floor=floor)
-        assert kept(graph, chooser.require(0.5))["0"] == expected
-        assert len(kept(graph, chooser.require(1.0))["3"]) == floor
+        chooser = Chooser(model, graph, Choice.make("vanilla", floor=floor), scores)
+        assert kept(graph, chooser.choose_feasible(0.5))["0"] == expected
+        assert len(kept(graph, chooser.choose_feasible(1.0))["3"]) == floor
 
 
 def test_multiples_round_up_with_the_best():
@@ -123,7 +123,7 @@ def test_multiples_round_up_with_the_best():
         (1, 2, 8, 8),
         {"0": [1.0, 9, 2, 8, 7, 0], "3": np.arange(12.0).tolist(), "8": [20.0] * 3},
     )
-    chooser = Chooser(model, graph, METHODS["vanilla"], scores, multiple=4)
+    chooser = Chooser(model, graph, Choice.make("vanilla", multiple=4), scores)
     # k = int(21 x 0.5) = 10 retains layer 8, then 11, 10, 9, 9, 8, 8, 7: 2 of layer 0, 5 of 3.
     found = kept(graph, chooser.choose(0.52))
     assert found["0"] == [1, 2, 3, 4]
@@ -157,7 +157,7 @@ GLOBAL = ["ranp-f", "ranp-m", "weighted", "vanilla", "mnmg-sum", "mpmg-max", "gr
 @pytest.mark.parametrize("method", GLOBAL)
 def test_the_boundary_of_the_search_is_tight(scored, method):
     model, graph, scores = scored
-    chooser = Chooser(model, graph, METHODS[method], scores)
+    chooser = Chooser(model, graph, Choice.make(method), scores)
     largest = chooser.max_sparsity()
     assert 0 < largest < 1
     assert chooser.feasible(largest)
@@ -168,7 +168,7 @@ def test_the_boundary_of_the_search_is_tight(scored, method):
 @pytest.mark.parametrize("method", [*GLOBAL, "layerwise", "random", "magnitude", "flat"])
 def test_counts_fall_with_sparsity(scored, method):
     model, graph, scores = scored
-    chooser = Chooser(model, graph, METHODS[method], scores)
+    chooser = Chooser(model, graph, Choice.make(method), scores)
     counts = [
         [len(k) for k in graph.kept(chooser.choose(x)).values()] for x in np.linspace(0, 1, 21)
     ]
@@ -180,7 +180,7 @@ def test_counts_fall_with_sparsity(scored, method):
 
 def test_kept_count_is_exact_up_to_the_whole_last_layer(scored):
     model, graph, scores = scored
-    chooser = Chooser(model, graph, METHODS["ranp-f"], scores)
+    chooser = Chooser(model, graph, Choice.make("ranp-f"), scores)
     for sparsity in np.linspace(0.01, 0.8, 40):
         k = int(graph.neurons * (1 - sparsity))
         s = chooser.importance
@@ -193,9 +193,9 @@ def test_kept_count_is_exact_up_to_the_whole_last_layer(scored):
 
 def test_no_lambda_equals_weighted(scored):
     model, graph, scores = scored
-    weighted = Chooser(model, graph, METHODS["weighted"], scores)
+    weighted = Chooser(model, graph, Choice.make("weighted"), scores)
     for method in ("ranp-f", "ranp-m"):
-        ranp = Chooser(model, graph, METHODS[method], scores, lam=0)
+        ranp = Chooser(model, graph, Choice.make(method, lam=0), scores)
         for sparsity in (0.2, 0.5, 0.7):
             np.testing.assert_array_equal(ranp.choose(sparsity), weighted.choose(sparsity))
 
@@ -203,8 +203,8 @@ def test_no_lambda_equals_weighted(scored):
 def test_equal_costs_change_nothing(scored):
     model, graph, scores = scored
     costs = dict.fromkeys(graph.layers, 7.0)
-    equal = Chooser(model, graph, METHODS["weighted"], scores, resource=costs)
-    weighted = Chooser(model, graph, METHODS["weighted"], scores)
+    equal = Chooser(model, graph, Choice.make("weighted", resource=costs), scores)
+    weighted = Chooser(model, graph, Choice.make("weighted"), scores)
     for sparsity in (0.2, 0.5, 0.7):
         np.testing.assert_array_equal(equal.choose(sparsity), weighted.choose(sparsity))
 
@@ -212,8 +212,8 @@ def test_equal_costs_change_nothing(scored):
 @pytest.mark.parametrize("lam", [0.0, 11.0, 50.0])
 def test_flat_is_the_widest_uniform_network_within_the_flops_of_ranp(scored, lam):
     model, graph, scores = scored
-    flat = Chooser(model, graph, METHODS["flat"], scores, lam=lam)
-    ranp = Chooser(model, graph, METHODS["ranp-f"], scores, lam=lam)
+    flat = Chooser(model, graph, Choice.make("flat", lam=lam), scores)
+    ranp = Chooser(model, graph, Choice.make("ranp-f", lam=lam), scores)
     for sparsity in (0.3, 0.6):
         budget = count(model, graph, ranp.choose(sparsity)).gflops
         alive = flat.choose(sparsity)
@@ -232,12 +232,12 @@ def test_layers_without_scores_are_named_with_the_reason():
     model, graph, scores = with_scores(
         classifier(), (1, 2, 8, 8), {"0": [0.0] * 6, "3": [1.0] * 12, "8": [1.0] * 3}
     )
-    chooser = Chooser(model, graph, METHODS["ranp-f"], scores)
+    chooser = Chooser(model, graph, Choice.make("ranp-f"), scores)
     with pytest.raises(
         InfeasibleError,
         match=r"layer '0' \(all its scores are zero\).* feasible sparsity is 0\.\d{4}",
     ) as e:
-        chooser.require(0.5)
+        chooser.choose_feasible(0.5)
     assert e.value.exit_code == 3
     # 16 of 21 neurons can be kept with one of layer 0 among them: at most 5 removed.
     assert chooser.max_sparsity() == pytest.approx(5 / 21, abs=DELTA)
@@ -248,9 +248,9 @@ def test_the_largest_sparsity_that_an_error_names_is_feasible():
         rng = np.random.default_rng(seed)
         s = {name: rng.exponential(size=n).tolist() for name, n in (("0", 6), ("3", 12), ("8", 3))}
         model, graph, scores = with_scores(classifier(), (1, 2, 8, 8), s)
-        chooser = Chooser(model, graph, METHODS["vanilla"], scores)
+        chooser = Chooser(model, graph, Choice.make("vanilla"), scores)
         with pytest.raises(InfeasibleError) as error:
-            chooser.require(0.99)
+            chooser.choose_feasible(0.99)
         named = re.search(r"feasible sparsity is (0\.\d{4})", str(error.value))
         assert chooser.feasible(float(named[1]))
 
@@ -258,9 +258,9 @@ def test_the_largest_sparsity_that_an_error_names_is_feasible():
 @pytest.mark.parametrize("method", ["random", "layerwise"])
 def test_methods_without_scores_do_not_blame_them(method):
     model = classifier()
-    chooser = Chooser(model, traced(model, 1, 2, 8, 8), METHODS[method])
+    chooser = Chooser(model, traced(model, 1, 2, 8, 8), Choice.make(method))
     with pytest.raises(InfeasibleError, match=r"leaves no neuron in layer '0'( and|;)"):
-        chooser.require(1.0)
+        chooser.choose_feasible(1.0)
 
 
 def test_a_dead_network_is_refused_unless_there_is_a_floor():
@@ -268,9 +268,9 @@ def test_a_dead_network_is_refused_unless_there_is_a_floor():
     model, graph, scores = with_scores(classifier(), (1, 2, 8, 8), zeros)
     for method in ("ranp-f", "vanilla"):
         with pytest.raises(InfeasibleError, match="all its scores are zero"):
-            Chooser(model, graph, METHODS[method], scores).require(0.8)
-        floored = Chooser(model, graph, METHODS[method], scores, floor=1)
-        widths = {name: len(k) for name, k in graph.kept(floored.require(0.8)).items()}
+            Chooser(model, graph, Choice.make(method), scores).choose_feasible(0.8)
+        floored = Chooser(model, graph, Choice.make(method, floor=1), scores)
+        widths = {name: len(k) for name, k in graph.kept(floored.choose_feasible(0.8)).items()}
         assert widths == {"0": 4, "3": 1, "8": 3}  # k = int(21 x 0.2) = 4
 
 
@@ -283,13 +283,13 @@ def test_scores_of_another_network_are_refused(scored):
     _, _, scores = scored
     other = classifier(width=8)
     with pytest.raises(IntegrityError, match="of another network"):
-        Chooser(other, traced(other, 1, 2, 8, 8), METHODS["ranp-f"], scores)
+        Chooser(other, traced(other, 1, 2, 8, 8), Choice.make("ranp-f"), scores)
 
 
 def test_missing_scores_and_statistics_are_named(scored):
     model, graph, _ = scored
     with pytest.raises(UsageError, match="'ranp-f' needs scores"):
-        Chooser(model, graph, METHODS["ranp-f"]).choose(0.5)
+        Chooser(model, graph, Choice.make("ranp-f")).choose(0.5)
     plain = given_scores(model, pictures(1))
     for method, statistic in (
         ("snip", "abs"),
@@ -298,7 +298,7 @@ def test_missing_scores_and_statistics_are_named(scored):
         ("mpmg-max", "abs"),
     ):
         with pytest.raises(UsageError, match=f"hold no '{statistic}'"):
-            Chooser(model, graph, METHODS[method], plain).choose(0.5)
+            Chooser(model, graph, Choice.make(method), plain).choose(0.5)
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_missing_scores_and_statistics_are_named(scored):
         ({"multiple": 0}, "multiple must be at least 1"),
         ({"resource": "watts"}, "unknown resource 'watts'"),
         ({"resource": {"0": 1.0}}, "no cost for layer '3'"),
-        ({"coupling": "most"}, "unknown coupling 'most'"),
+        ({"coupling": "most"}, "coupling must be one of paper, sum, max, mean, got 'most'"),
         ({"lam": float("inf")}, "finite and not negative"),
         ({"lam": -3.0}, "finite and not negative"),
     ],
@@ -316,4 +316,4 @@ def test_missing_scores_and_statistics_are_named(scored):
 def test_wrong_options_are_refused(scored, options, message):
     model, graph, scores = scored
     with pytest.raises(UsageError, match=message):
-        Chooser(model, graph, METHODS["ranp-f"], scores, **options)
+        Chooser(model, graph, Choice.make("ranp-f", **options), scores)

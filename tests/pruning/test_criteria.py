@@ -11,8 +11,16 @@ from torch import nn
 from torch.autograd.functional import hessian
 from torch.func import functional_call
 
-from ranp.pruning import METHODS, Chooser, make_forward, score
-from tests.pruning.nets import classifier, given_back, given_scores, pictures, traced, two_layers
+from ranp.pruning import Choice, Chooser, make_forward, score
+from tests.pruning.nets import (
+    classifier,
+    given_back,
+    given_scores,
+    pictures,
+    serving,
+    traced,
+    two_layers,
+)
 
 squared = make_forward(lambda output, target: F.mse_loss(output, target), None)
 
@@ -38,7 +46,7 @@ def test_synflow_by_hand():
     model = two_layers()
     with given_back(model):
         scores = score(
-            model, traced(model, 1, 2), None, squared, statistics=("synflow",), weights="given"
+            model, traced(model, 1, 2), None, squared, methods=serving("synflow"), weights="given"
         )
     s = scores.average("synflow")
     np.testing.assert_allclose(s["a"], [3, 7.5, 8])
@@ -53,7 +61,7 @@ def test_synflow_is_conserved_from_layer_to_layer():
         nn.ReLU(), nn.Conv2d(4, 6, 1, bias=False), nn.MaxPool2d(2), nn.Conv2d(6, 3, 1, bias=False),
     ).double()  # fmt: skip
     graph = traced(model, 1, 2, 7, 7)
-    s = score(model, graph, None, squared, statistics=("synflow",)).average("synflow")
+    s = score(model, graph, None, squared, methods=serving("synflow")).average("synflow")
     flows = [v.sum() for v in s.values()]
     np.testing.assert_allclose(flows, flows[0], rtol=1e-12)
 
@@ -100,6 +108,6 @@ def test_rankings_follow_the_criteria():
     )
     graph = traced(model, 1, 2, 8, 8)
     for name in ("magnitude", "synflow", "grasp"):
-        chooser = Chooser(model, graph, METHODS[name], scores)
+        chooser = Chooser(model, graph, Choice.make(name), scores)
         for layer, values in scores.average(name).items():
             np.testing.assert_array_equal(chooser.importance[layer], values)

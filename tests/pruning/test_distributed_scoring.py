@@ -15,20 +15,21 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from ranp.pruning import METHODS, Chooser, Scores, Settled, score
+from ranp.pruning import Choice, Chooser, Scores, StabilityStop, score
 from ranp.pruning.distributed import own_batches
-from tests.pruning.nets import classifier, cross_entropy, pictures, traced
+from tests.pruning.nets import classifier, cross_entropy, pictures, serving, traced
 
 STATISTICS = ("abs", "signed", "grasp")
+PLACE = "ranp.pruning.distributed.rank_and_world_size"
 ROOT = Path(__file__).parents[2]
 
 
 def run(batches: int) -> tuple[Scores, dict[str, list[bool]]]:
     model = classifier()
     graph = traced(model, 1, 2, 8, 8)
-    scores = score(model, graph, pictures(batches), cross_entropy, statistics=STATISTICS)
+    scores = score(model, graph, pictures(batches), cross_entropy, methods=serving(*STATISTICS))
     alive = {
-        name: Chooser(model, graph, METHODS[name], scores).choose(0.5).tolist()
+        name: Chooser(model, graph, Choice.make(name), scores).choose(0.5).tolist()
         for name in ("ranp-f", "mnmg-sum", "mpmg-max", "snip", "grasp", "magnitude")
     }
     return scores, alive
@@ -59,9 +60,9 @@ def process(rank: int, store: str, out: str, counts: list[int]) -> None:
     for size in (1, 3):
         loader = DataLoader(data, batch_size=size, sampler=DistributedSampler(data, shuffle=False))
         found[f"by {size}"] = [b[0].tolist() for _, b in own_batches(loader, 0, None)]
-    settled = Settled(lambda scores: np.ones(4, bool), at_most=1)
+    settled = StabilityStop(lambda scores: np.ones(4, bool), at_most=1)
     settled.reached, settled.needed = (0.9, 40) if rank else (0.8, 30)
-    found["settled"] = settled.noted(scores).settings
+    found["settled"] = settled.annotate(scores).settings
     Path(f"{out}-{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
 
@@ -71,7 +72,11 @@ def two_processes(tmp_path_factory):
     """Even shares, uneven ones, and a process without batches."""
     folder = tmp_path_factory.mktemp("distributed")
     call = "import sys; from tests.pruning.test_distributed_scoring import process; process"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
+        "OMP_NUM_THREADS": "1",
+    }
     started = [
         subprocess.Popen(
             [sys.executable, "-c", f"{call}({r}, '{folder}/store', '{folder}/out', [4, 5, 1])"],
@@ -125,13 +130,13 @@ def test_all_processes_note_the_least_settled_choice(two_processes):
 
 
 def test_batches_are_shared_out_without_padding(monkeypatch):
-    monkeypatch.setattr("ranp.pruning.distributed.place", lambda: (1, 3))
+    monkeypatch.setattr(PLACE, lambda: (1, 3))
     assert list(own_batches("abcdefgh", 0, None)) == [(1, "b"), (4, "e"), (7, "h")]
     assert list(own_batches("abcdefgh", 2, 7)) == [(4, "e")]
     assert list(own_batches("a", 0, None)) == []
     everything = []
     for rank in range(3):
-        monkeypatch.setattr("ranp.pruning.distributed.place", lambda rank=rank: (rank, 3))
+        monkeypatch.setattr(PLACE, lambda rank=rank: (rank, 3))
         everything += own_batches("abcdefgh", 0, None)
     assert sorted(everything) == list(enumerate("abcdefgh"))
     assert np.unique([number for number, _ in everything]).size == 8

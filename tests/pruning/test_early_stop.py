@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ranp.pruning import METHODS, Chooser, Settled, score
+from ranp.pruning import Choice, Chooser, StabilityStop, score
 from tests.pruning.nets import classifier, cross_entropy, pictures, traced
 
 
 def stops_after(choices, **options):
     """After how many of the choices the rule says stop, and the agreement it reports."""
     made = iter(choices)
-    settled = Settled(lambda scores: next(made), **options)
+    settled = StabilityStop(lambda scores: next(made), **options)
     for batches in range(1, len(choices) + 1):
         if settled(None):
             return batches, settled.reached
@@ -22,7 +22,7 @@ def stops_after(choices, **options):
 def stopped(choices, **options):
     """The rule once it has stopped."""
     made = iter(choices)
-    settled = Settled(lambda scores: next(made), **options)
+    settled = StabilityStop(lambda scores: next(made), **options)
     while not settled(None):
         pass
     return settled
@@ -84,7 +84,7 @@ def test_a_perfect_agreement_is_forecast_to_a_thousandth():
 
 
 def test_says_in_a_line_how_far_it_got():
-    few = Settled(lambda scores: alive(1))
+    few = StabilityStop(lambda scores: alive(1))
     few(None)
     assert few.reached is None
     assert few.needed is None
@@ -123,9 +123,9 @@ def test_the_choice_is_near_that_of_many_more_batches(size):
     data = pictures(64, size)
 
     def choose(scores):
-        return Chooser(model, graph, METHODS["ranp-f"], scores).choose(0.5)
+        return Chooser(model, graph, Choice.make("ranp-f"), scores).choose(0.5)
 
-    settled = Settled(choose)
+    settled = StabilityStop(choose)
     few = score(model, graph, data, cross_entropy, enough=settled)
     many = score(model, graph, data, cross_entropy)
     assert 8 <= few.batches <= 16

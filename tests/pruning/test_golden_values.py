@@ -26,10 +26,8 @@ import pytest
 import torch
 
 from ranp.errors import InfeasibleError
-from ranp.pruning import METHODS, Chooser, Scores, score
-from ranp.pruning.balance import balance
-from ranp.pruning.importance import mnmg, mpmg
-from ranp.pruning.reweight import reweight
+from ranp.pruning import Choice, Chooser, Scores, score
+from ranp.pruning.equations import balance, mnmg, mpmg, reweight
 from tests.pruning.nets import given_scores, three_layers, traced, two_layers
 
 
@@ -80,7 +78,7 @@ def test_methods_use_the_measure_they_are_named_after(two):
         "mnmg-max": 5,
     }
     for name, value in expected.items():
-        s = Chooser(model, graph, METHODS[name], two).importance
+        s = Chooser(model, graph, Choice.make(name), two).importance
         assert s["a"][1] == pytest.approx(value, rel=1e-14), name
 
 
@@ -109,7 +107,9 @@ def test_mask_of_two_layers(two):
     # Reweighted with tau = (2, 4), lambda = 10: a = 18.19, 151.59, 84.89; b = 90.73, 21.49.
     model = two_layers()
     graph = traced(model, 1, 2)
-    chooser = Chooser(model, graph, METHODS["weighted"], two, lam=10, resource={"a": 2.0, "b": 4.0})
+    chooser = Chooser(
+        model, graph, Choice.make("weighted", lam=10, resource={"a": 2.0, "b": 4.0}), two
+    )
     np.testing.assert_allclose(chooser.importance["a"], [18.1906, 151.588, 84.889], rtol=1e-4)
     np.testing.assert_allclose(chooser.importance["b"], [90.7327, 21.4893], rtol=1e-4)
     # k = 3 retains a_1, b_0, a_2; k = 2 the first two. The last layer stays whole all the same.
@@ -118,7 +118,7 @@ def test_mask_of_two_layers(two):
 
 
 def kept(graph, chooser, sparsity):
-    return {name: k.tolist() for name, k in graph.kept(chooser.require(sparsity)).items()}
+    return {name: k.tolist() for name, k in graph.kept(chooser.choose_feasible(sparsity)).items()}
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,9 @@ def test_three_layers_reweighted_by_flops_memory_and_parameters(three):
     }
     model, graph, scores = three
     for resource, (a, b, c) in softmaxes.items():
-        s = Chooser(model, graph, METHODS["weighted"], scores, lam=11, resource=resource).importance
+        s = Chooser(
+            model, graph, Choice.make("weighted", lam=11, resource=resource), scores
+        ).importance
         np.testing.assert_allclose(s["a"], np.array([28, 0]) * (1 + 11 * a), rtol=1e-14)
         np.testing.assert_allclose(s["b"], np.array([7, 21]) * (1 + 11 * b), rtol=1e-14)
         np.testing.assert_allclose(s["c"], np.array([12, 21, 9]) * (1 + 11 * c), rtol=1e-14)
@@ -162,15 +164,15 @@ def test_three_layers_reweighted_by_flops_memory_and_parameters(three):
 def test_ranp_f_and_ranp_m_name_their_resource(three):
     model, graph, scores = three
     for method, resource in (("ranp-f", "flops"), ("ranp-m", "memory")):
-        own = Chooser(model, graph, METHODS[method], scores).importance
-        named = Chooser(model, graph, METHODS["weighted"], scores, resource=resource).importance
+        own = Chooser(model, graph, Choice.make(method), scores).importance
+        named = Chooser(model, graph, Choice.make("weighted", resource=resource), scores).importance
         for name in own:
             np.testing.assert_array_equal(own[name], named[name])
 
 
 def test_masks_of_three_layers_until_one_is_empty(three):
     model, graph, scores = three
-    chooser = Chooser(model, graph, METHODS["ranp-f"], scores, lam=11)
+    chooser = Chooser(model, graph, Choice.make("ranp-f", lam=11), scores)
     np.testing.assert_allclose(chooser.importance["a"], [166.1198, 0], atol=1e-3)
     np.testing.assert_allclose(chooser.importance["b"], [31.7418, 95.2254], atol=1e-3)
     np.testing.assert_allclose(chooser.importance["c"], [42.3913, 74.1848, 31.7935], atol=1e-3)
@@ -182,6 +184,6 @@ def test_masks_of_three_layers_until_one_is_empty(three):
     assert kept(graph, chooser, 0.7) == {"a": [0], "b": [1], "c": whole}
     # Above 5/7 there is k = 1, and only a_0 is left.
     with pytest.raises(InfeasibleError, match=r"leaves no neuron in layer 'b'; .* is 0\.714") as e:
-        chooser.require(0.8)
+        chooser.choose_feasible(0.8)
     assert e.value.exit_code == 3
     assert chooser.max_sparsity() == pytest.approx(5 / 7, abs=1e-4)

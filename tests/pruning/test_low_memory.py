@@ -14,7 +14,7 @@ from ranp.errors import UsageError
 from ranp.pruning import score
 from ranp.pruning.batches import batch_size, cut
 from ranp.recompute import blocks, checkpointed
-from tests.pruning.nets import classifier, cross_entropy, given_back, pictures, traced
+from tests.pruning.nets import classifier, cross_entropy, given_back, pictures, serving, traced
 
 # What PyTorch's CPU allocator says.
 CPU_ALLOCATOR = (
@@ -38,7 +38,7 @@ def short_of_memory(limit, error=RuntimeError):
 
 def run(model, forward, batches=3, size=6, **options):
     graph = traced(model, 1, 2, 8, 8)
-    options.setdefault("statistics", STATISTICS)
+    options.setdefault("methods", serving(*STATISTICS))
     return score(model, graph, pictures(batches, size), forward, weights="given", **options)
 
 
@@ -82,10 +82,10 @@ def test_computed_weights_survive_parts_and_checkpointing():
         norm(nn.Conv2d(2, 6, 3)), nn.ReLU(), norm(nn.Conv2d(6, 5, 3)), nn.ReLU(),
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(5, 3),
     ).double()  # fmt: skip
-    whole = run(model, cross_entropy, statistics=("abs", "signed"))
+    whole = run(model, cross_entropy, methods=serving("abs", "signed"))
     for limit in (2, 0):
         with pytest.warns(UserWarning, match="out of memory"):
-            found = run(model, short_of_memory(limit), statistics=("abs", "signed"))
+            found = run(model, short_of_memory(limit), methods=serving("abs", "signed"))
         assert_same(found, whole)
 
 
@@ -123,7 +123,7 @@ def test_a_layer_that_the_last_part_does_not_reach_is_scored_all_the_same():
             raise RuntimeError(CPU_ALLOCATOR)
         return loss_of_samples(model, batch)
 
-    options = {"weights": "given", "statistics": ("abs", "signed")}
+    options = {"weights": "given", "methods": serving("abs", "signed")}
     whole = score(model, graph, [(x, y)], loss_of_samples, **options)
     with pytest.warns(UserWarning, match="out of memory"):
         found = score(model, graph, [(x, y)], short, **options)

@@ -15,7 +15,7 @@ from torch.func import functional_call
 from torch.nn.utils import parametrizations, parametrize
 
 from ranp.pruning import score
-from tests.pruning.nets import cross_entropy, traced
+from tests.pruning.nets import cross_entropy, serving, traced
 from tests.zoo.case import Net
 
 
@@ -138,7 +138,7 @@ def test_neuron_mask_gradient_is_the_sum_of_parameter_mask_gradients(kind, seed)
         traced(model, *data[0][0].shape),
         data,
         cross_entropy,
-        statistics=("abs", "signed"),
+        methods=serving("abs", "signed"),
         weights="given",
     )
     reference = plain_copy(model)
@@ -222,7 +222,7 @@ def test_half_precision_is_summed_in_single():
     model = network(nn.Linear(4, 6, bias=False)).bfloat16()
     data = [(x.bfloat16(), y) for x, y in batches((4,), 2, 0)]
     scores = score(
-        model, traced(model, 5, 4), data, cross_entropy, statistics=("abs",), weights="given"
+        model, traced(model, 5, 4), data, cross_entropy, methods=serving("abs"), weights="given"
     )
     assert scores.sums["mpmg"]["layer"].dtype == torch.float64
     assert scores.weight_sums["abs"]["layer"].dtype == torch.float32

@@ -11,7 +11,7 @@ from torch import nn
 
 from ranp.errors import UsageError
 from ranp.pruning import score
-from tests.pruning.nets import classifier, cross_entropy, given_back, pictures, traced
+from tests.pruning.nets import classifier, cross_entropy, given_back, pictures, serving, traced
 
 
 def samples_of(batch):
@@ -36,7 +36,7 @@ def weight_normed():
 def test_the_same_as_batches_of_one(model, size):
     graph = traced(model, 1, 2, 8, 8)
     data = pictures(2, size)
-    options = {"statistics": ("abs", "signed"), "weights": "given"}
+    options = {"methods": serving("abs", "signed"), "weights": "given"}
     with given_back(model):
         found = score(model, graph, data, cross_entropy, per="sample", **options)
     single = [sample for batch in data for sample in samples_of(batch)]
@@ -72,7 +72,7 @@ def test_grasp_is_that_of_the_batch():
     """Its Hessian belongs to the batch's loss; there is no magnitude to take."""
     model = classifier()
     graph = traced(model, 1, 2, 8, 8)
-    options = {"statistics": ("grasp",), "weights": "given"}
+    options = {"methods": serving("grasp"), "weights": "given"}
     found, whole = (
         score(model, graph, pictures(2, 3), cross_entropy, per=per, **options).sums["grasp"]
         for per in ("sample", "batch")

@@ -9,15 +9,15 @@ import torch
 
 from ranp.errors import IntegrityError, RanpError, UsageError
 from ranp.files import save_tensors
-from ranp.pruning import METHODS, Chooser, Scores, Settled, score
-from tests.pruning.nets import classifier, cross_entropy, pictures, traced
+from ranp.pruning import METHODS, Choice, Chooser, Scores, StabilityStop, score
+from tests.pruning.nets import classifier, cross_entropy, pictures, serving, traced
 
 STATISTICS = ("abs", "signed", "grasp", "synflow")
 
 
 def scored(data, **options):
     model = classifier()
-    options = {"statistics": STATISTICS, "weights": "given", **options}
+    options = {"methods": serving(*STATISTICS), "weights": "given", **options}
     return score(model, traced(model, 1, 2, 8, 8), data, cross_entropy, **options)
 
 
@@ -48,8 +48,8 @@ def test_scores_come_back_bit_by_bit_and_in_order(whole, tmp_path):
     model = classifier()
     graph = traced(model, 1, 2, 8, 8)
     for name in METHODS:
-        before = Chooser(model, graph, METHODS[name], whole).choose(0.5)
-        after = Chooser(model, graph, METHODS[name], loaded).choose(0.5)
+        before = Chooser(model, graph, Choice.make(name), whole).choose(0.5)
+        after = Chooser(model, graph, Choice.make(name), loaded).choose(0.5)
         assert (before == after).all(), name
 
 
@@ -86,7 +86,10 @@ def test_scoring_stops_when_told_and_takes_no_batch_too_many():
     [
         ({"seed": 1}, r"differ in 'seed' \(0 and 1\); score anew"),
         ({"weights": "fresh"}, r"differ in 'weights' \(given and fresh\)"),
-        ({"statistics": ("abs",)}, r"what was gathered \(abs, grasp, magnitude, .* and abs, magn"),
+        (
+            {"methods": serving("abs")},
+            r"what was gathered \(abs, grasp, magnitude, .* and abs, magn",
+        ),
         ({"source": {"data": "other"}}, r"differ in 'data' \(None and other\)"),
         (
             {"seed": 1, "source": {"size": 8}},
@@ -109,8 +112,8 @@ def test_scores_that_do_not_belong_together_are_neither_added_nor_gone_on_from(
 
 
 def test_what_was_found_out_does_not_keep_scores_apart(whole):
-    settled = Settled(lambda scores: None)
-    both = settled.noted(whole) + whole
+    settled = StabilityStop(lambda scores: None)
+    both = settled.annotate(whole) + whole
     assert both.batches == 2 * whole.batches
     assert "agreement" not in both.settings
 
@@ -120,7 +123,9 @@ def test_scores_of_other_weights_cannot_be_added(whole):
     with torch.no_grad():
         model[0].weight.mul_(2)
     graph = traced(model, 1, 2, 8, 8)
-    other = score(model, graph, pictures(1), cross_entropy, statistics=STATISTICS, weights="given")
+    other = score(
+        model, graph, pictures(1), cross_entropy, methods=serving(*STATISTICS), weights="given"
+    )
     with pytest.raises(UsageError, match="differ in the weights"):
         whole + other
 
@@ -132,7 +137,7 @@ def test_scores_without_data_say_so():
 
 def test_every_flipped_bit_is_noticed(tmp_path):
     path = tmp_path / "scores.safetensors"
-    scored(pictures(1), statistics=()).save(path)
+    scored(pictures(1), methods=()).save(path)
     content = path.read_bytes()
     draw = random.Random(0)
     header = 8 + int.from_bytes(content[:8], "little")

@@ -12,7 +12,7 @@ from torch import nn
 import ranp
 from ranp.errors import UsageError
 from ranp.pruning import score
-from tests.pruning.nets import classifier, cross_entropy, given_back, pictures, traced
+from tests.pruning.nets import classifier, cross_entropy, given_back, pictures, serving, traced
 
 
 def awkward():
@@ -51,7 +51,7 @@ def test_everything_is_set_back(weights, trouble, where):
         try:
             score(
                 model, graph, enumerate(pictures(3)), forward,
-                statistics=("abs", "signed", "synflow"), weights=weights,
+                methods=serving("abs", "signed", "synflow"), weights=weights,
             )  # fmt: skip
             assert trouble is None
         except (Trouble, KeyboardInterrupt, RuntimeError) as error:

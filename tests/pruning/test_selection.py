@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ranp.errors import UsageError
-from ranp.pruning.reweight import reweight
-from ranp.pruning.select import floor_sparsity, layerwise, random, top_k
+from ranp.pruning.equations import reweight, top_k
+from ranp.pruning.search import floor_sparsity
+from ranp.pruning.selection import layerwise, random
 
 SHARES = st.floats(0, 1)
 WIDTHS = st.lists(st.integers(1, 12), min_size=1, max_size=6)
@@ -110,7 +111,7 @@ def test_factors_of_two_layers_differ_by_at_most_e(costs, lam):
 def test_a_sparsity_that_is_no_share_is_refused(sparsity):
     s = {"a": np.ones(3)}
     for select in (top_k, layerwise, lambda s, x: random({"a": 3}, x, 0)):
-        with pytest.raises(UsageError, match="no number between 0 and 1"):
+        with pytest.raises(UsageError, match="must be between 0 and 1, got"):
             select(s, sparsity)
 
 
@@ -120,8 +121,8 @@ def test_a_sparsity_that_is_no_share_is_refused(sparsity):
         ({"a": 1.0}, -1.0, "finite and not negative"),
         ({"a": 1.0}, float("nan"), "finite and not negative"),
         ({"b": 1.0}, 1.0, "no cost for layer 'a'"),
-        ({"a": -1.0}, 1.0, "layer 'a' costs -1.0"),
-        ({"a": float("inf")}, 1.0, "layer 'a' costs inf"),
+        ({"a": -1.0}, 1.0, "cost of layer 'a' must be finite and not negative, got -1.0"),
+        ({"a": float("inf")}, 1.0, "cost of layer 'a' must be finite and not negative, got inf"),
     ],
 )
 def test_costs_and_lambdas_that_make_no_sense_are_refused(costs, lam, message):

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ranp.errors import InfeasibleError
-from ranp.pruning import METHODS, Chooser
+from ranp.pruning import Choice, Chooser
 from ranp.pruning.snip import remove_dead, select_weights
 from tests.pruning.nets import given_scores, linear, traced, two_layers
 from tests.pruning.test_golden_values import TWO_BATCHES, signed_difference
@@ -96,7 +96,7 @@ def test_the_method_ranks_magnitudes_taken_in_every_batch():
     model = two_layers()
     graph = traced(model, 1, 2)
     scores = given_scores(model, TWO_BATCHES, signed_difference, "abs")
-    chooser = Chooser(model, graph, METHODS["snip"], scores)
+    chooser = Chooser(model, graph, Choice.make("snip"), scores)
     assert kept(graph, chooser.choose(1 - 1.5 / 6))["a"] == [1]
     assert kept(graph, chooser.choose(1 - 3.5 / 6))["a"] == [1, 2]
     assert kept(graph, chooser.choose(1 - 5.5 / 6))["a"] == [0, 1, 2]
@@ -131,6 +131,6 @@ def test_a_layer_whose_output_is_not_used_has_no_largest_sparsity():
     graph = traced(model, 1, 2)
     scores = given_scores(model, TWO_BATCHES, signed_difference, "abs")
     with pytest.raises(InfeasibleError, match="no neuron in layer 'unused' at any sparsity"):
-        Chooser(model, graph, METHODS["snip"], scores).require(0.5)
-    floored = Chooser(model, graph, METHODS["snip"], scores, floor=1).require(0.5)
+        Chooser(model, graph, Choice.make("snip"), scores).choose_feasible(0.5)
+    floored = Chooser(model, graph, Choice.make("snip", floor=1), scores).choose_feasible(0.5)
     assert len(kept(graph, floored)["unused"]) == 1

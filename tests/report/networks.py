@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ranp.api import make_plan
 from ranp.graph import ChannelGraph, build_graph
 from ranp.models.unet3d import UNet3D
-from ranp.pruning import METHODS, Chooser, Scores
+from ranp.pipeline import make_plan
+from ranp.pruning import Choice, Chooser, Scores
 from ranp.pruning.identity import fingerprint
 from ranp.recording import make_record
 
@@ -66,7 +66,7 @@ def make_chooser(network: str, method: str = "ranp-f", **options: Any) -> Choose
     ties = options.pop("ties", False)
     model = build()
     graph = build_graph(model, shape)
-    return Chooser(model, graph, METHODS[method], random_scores(graph, ties=ties), **options)
+    return Chooser(model, graph, Choice.make(method, **options), random_scores(graph, ties=ties))
 
 
 def record_of(chooser: Chooser, sparsity: float = 0.4, **about: Any) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def test_the_slider_shows_what_the_library_computes(browser, tmp_path, name):
             assert shown["live"] == costs.totals(), (method, percent)
             digits = len(shown["text"]["gflops"].partition(".")[2])
             assert digits >= 4 and shown["text"]["gflops"] == f"{costs.gflops:,.{digits}f}"
-    assert feasible > 6 and (infeasible > 6 or chooser.floor)
+    assert feasible > 6 and (infeasible > 6 or chooser.choice.floor)
     check_quiet(page)
     page.close()
 

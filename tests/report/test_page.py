@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
-from ranp.api import make_plan
 from ranp.errors import IntegrityError, UsageError
 from ranp.files import write_sealed_json
 from ranp.models import find_network
-from ranp.pruning import METHODS, Chooser
+from ranp.pipeline import make_plan
+from ranp.pruning import Choice, Chooser
 from ranp.recording import make_record, write_record
 from ranp.recording.explorer import PAPER, explorable
 from ranp.report.page import write_report
@@ -139,6 +139,6 @@ def test_the_page_of_the_23_layer_network_is_below_a_megabyte(tmp_path):
     model = spec.build()
     graph = build_graph(model, spec.input_shape)
     assert graph.neurons == 9042
-    chooser = Chooser(model, graph, METHODS["ranp-f"], random_scores(graph), lam=spec.lam)
+    chooser = Chooser(model, graph, Choice.make("ranp-f", lam=spec.lam), random_scores(graph))
     write_record(tmp_path, make_record(chooser, make_plan(chooser, 0.5)))
     assert write_report(tmp_path).stat().st_size <= 1_000_000

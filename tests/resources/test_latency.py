@@ -12,7 +12,7 @@ from torch import nn
 import ranp
 from ranp.errors import UsageError
 from ranp.graph import build_graph
-from ranp.pruning import METHODS, Chooser
+from ranp.pruning import Choice, Chooser
 from ranp.resources.latency import latency_table, measure_latency, measure_ratio
 from ranp.resources.measuring import Timing, time_in_turns
 from ranp.resources.timing_cache import TimingCache
@@ -150,11 +150,11 @@ def test_ranp_l_reweights_by_the_table(monkeypatch):
     model = nn.Sequential(nn.Conv3d(1, 8, 1), nn.Conv3d(8, 8, 1), nn.Conv3d(8, 2, 1))
     graph = build_graph(model, (1, 1, 4, 4, 4))
     costs = {"0": 5.0, "1": 0.0, "2": 1.0}
-    monkeypatch.setattr("ranp.pruning.choose.latency_table", lambda *args: costs)
+    monkeypatch.setattr("ranp.resources.budgets.latency_table", lambda *args: costs)
     loader = [(torch.rand(1, 1, 4, 4, 4), torch.randint(0, 2, (1, 4, 4, 4)))]
     scores = ranp.score(model, loader, nn.functional.cross_entropy, graph=graph)
-    measured = Chooser(model, graph, METHODS["ranp-l"], scores)
-    given = Chooser(model, graph, METHODS["weighted"], scores, resource=costs)
+    measured = Chooser(model, graph, Choice.make("ranp-l"), scores)
+    given = Chooser(model, graph, Choice.make("weighted", resource=costs), scores)
     for name, importance in measured.importance.items():
         assert (importance == given.importance[name]).all()
 

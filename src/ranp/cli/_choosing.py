@@ -13,7 +13,7 @@ from ranp.errors import InfeasibleError
 
 if TYPE_CHECKING:
     from ranp.graph import ChannelGraph
-    from ranp.pruning import Chooser, Method, Scores
+    from ranp.pruning import Choice, Chooser, Method, Scores
     from ranp.slimming import Plan
 
 MethodOption = Annotated[str, typer.Option(help="See `ranp methods`.")]
@@ -38,25 +38,31 @@ MultipleOption = Annotated[
 ]
 
 
+def make_choice(network: Network, method: str, *, lam: float | None, **options: Any) -> Choice:
+    """What the options of a command choose by; lambda is the network's own if it is not given."""
+    from ranp.pruning import Choice
+
+    if lam is None and network.spec is not None:
+        lam = network.spec.lam
+    return Choice.make(method, lam=lam, **options)
+
+
 def make_chooser(
     network: Network,
     graph: ChannelGraph,
     method: Method,
     *,
-    lam: float | None,
     scores: Scores | None = None,
     **options: Any,
 ) -> Chooser:
-    """What the options of a command choose by; lambda is the paper's if it is not given.
+    """What the options of a command choose by.
 
     It can be made before there are scores: then wrong options are refused before the network is
     scored.
     """
-    from ranp.pruning import DEFAULT_LAMBDA, Chooser
+    from ranp.pruning import Chooser
 
-    if lam is None:
-        lam = DEFAULT_LAMBDA if network.spec is None else network.spec.lam
-    return Chooser(network.model, graph, method, scores, lam=lam, **options)
+    return Chooser(network.model, graph, make_choice(network, method.name, **options), scores)
 
 
 def plan_to_dict(plan: Plan) -> dict[str, Any]:
@@ -87,7 +93,7 @@ def infeasible_as_json(
             show_json(
                 {
                     "network": network,
-                    "method": chooser.method.name,
+                    "method": chooser.choice.method.name,
                     "sparsity": sparsity,
                     "feasible": False,
                     "max_sparsity": _max_sparsity(chooser),

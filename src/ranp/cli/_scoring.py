@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
@@ -13,13 +14,14 @@ import typer
 
 from ranp.cli._common import Network, next_command, progress
 from ranp.errors import UsageError
-from ranp.user_code import BlamedLoader, blamed, call_factory, load_object
+from ranp.user_code import BlamedLoader, blame, blamed, call_factory, load_object
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ranp.graph import ChannelGraph
-    from ranp.pruning import Method, Scores
+    from ranp.pipeline import Batches, Events, Scoring
+    from ranp.pruning import Method, Scores, StabilityStop
 
 DataOption = Annotated[
     str | None,
@@ -207,44 +209,91 @@ def _new_file() -> Path:
     return next(path for path in map(Path, names) if not path.exists())
 
 
+def make_scoring(source: Source, **options: Any) -> Scoring:
+    """How a command scores: errors of the user's own loss are the user's."""
+    from ranp.pipeline import Scoring
+    from ranp.pruning import make_forward
+
+    forward = blamed(make_forward(source.loss, None), "the forward pass or the loss")
+    return Scoring(forward, source.batches, source=source.settings, **options)
+
+
+def peek_at(source: Source) -> Batches:
+    """What a command scores with, peeked at; errors of the user's loader are the user's."""
+    from ranp.pipeline import peek
+
+    with blame("the loader, asked for batch 1,"):
+        batches = peek(source.loader)
+    loader = None if batches.loader is None else BlamedLoader(batches.loader)
+    return replace(batches, loader=loader)
+
+
+@contextmanager
+def listening(
+    source: Source | None,
+    quiet: bool,
+    scored: Callable[[Scores, str | None, Interruption], None] = lambda *args: None,
+    on_trial: Callable[[float, Mapping[str, float]], None] = lambda *args: None,
+    *,
+    done: int = 0,
+) -> Iterator[Events]:
+    """Listens for a command: a progress bar while scoring; a signal stops it after a batch.
+
+    Args:
+        source: What is scored with.
+        quiet: No bar.
+        scored: Called when scoring has ended, with what interrupted it.
+        on_trial: See `ranp.pipeline.Events`.
+        done: Batches that were scored before.
+    """
+    from ranp.pipeline import Events
+
+    with ExitStack() as stack:
+        interruption = stack.enter_context(Interruption())
+        total = None if source is None else source.batches
+        step = stack.enter_context(progress(quiet or source is None, "scoring", total, done))
+
+        class Listener(Events):
+            def on_batch(self, scores: Scores) -> bool:
+                step()
+                return bool(interruption.number)
+
+            def on_scored(self, scores: Scores, verdict: str | None) -> None:
+                stack.close()
+                scored(scores, verdict, interruption)
+
+            def on_trial(self, sparsity: float, figures: Mapping[str, float]) -> None:
+                on_trial(sparsity, figures)
+
+        if source is None:
+            stack.close()
+        yield Listener()
+
+
 def run_scoring(
     network: Network,
     graph: ChannelGraph,
     source: Source,
     methods: Iterable[str],
     *,
-    weights: Literal["fresh", "orthogonal", "given"],
-    seed: int,
     quiet: bool,
-    per: Literal["batch", "sample"] = "batch",
-    enough: Callable[[Scores], bool] | None = None,
     resume: Scores | None = None,
+    stop: StabilityStop | None = None,
+    **options: Any,
 ) -> tuple[Scores, Interruption]:
     """Scores a network with a progress bar; a signal stops it after the batch under way."""
-    from ranp.pruning import find_method, make_forward, score
+    from ranp.pipeline import Batches, Traced, score
+    from ranp.pruning import find_method
 
+    found: list[Interruption] = []
+    loader = None if source.loader is None else BlamedLoader(source.loader)
+    traced = Traced(network.model, graph, Batches(loader))
+    rows = [find_method(name) for name in methods]
+    scoring = make_scoring(source, resume=resume, **options)
     done = resume.batches if resume else 0
-    with Interruption() as interruption, progress(quiet, "scoring", source.batches, done) as step:
-
-        def stop(scores: Scores) -> bool:
-            step()
-            return bool(interruption.number) or (enough is not None and enough(scores))
-
-        scores = score(
-            network.model,
-            graph,
-            None if source.loader is None else BlamedLoader(source.loader),
-            blamed(make_forward(source.loss, None), "the forward pass or the loss"),
-            statistics={s for name in methods for s in find_method(name).statistics},
-            weights=weights,
-            batches=source.batches,
-            per=per,
-            enough=stop,
-            seed=seed,
-            resume=resume,
-            source=source.settings,
-        )
-    return scores, interruption
+    with listening(source, quiet, lambda *args: found.append(args[2]), done=done) as events:
+        scores = score(traced, rows, scoring, events, stop)
+    return scores, found[0]
 
 
 def _cases(network: Network, data: str | None, samples: int, size: int | None, seed: int) -> Any:

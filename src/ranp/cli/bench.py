@@ -168,10 +168,10 @@ def _open_network(name: str, quiet: bool) -> _Pair:
     """A network of the paper, pruned as there, scored with a few synthetic samples."""
     import torch
 
-    from ranp.api import make_plan
     from ranp.cli._scoring import open_source, run_scoring
     from ranp.graph import build_graph
-    from ranp.pruning import Chooser, find_method
+    from ranp.pipeline import make_plan
+    from ranp.pruning import Choice, Chooser, find_method
 
     if ":" in name:
         raise UsageError(f"prune '{name}' first, and name its plan: ranp bench DIR/plan.json")
@@ -189,6 +189,7 @@ def _open_network(name: str, quiet: bool) -> _Pair:
     )
     if interruption.number:
         raise typer.Exit(interruption.exit_code)
-    chooser = Chooser(network.model, graph, method, scores, lam=network.spec.lam)
+    choice = Choice.make(method, lam=network.spec.lam)
+    chooser = Chooser(network.model, graph, choice, scores)
     plan = make_plan(chooser, network.spec.sparsity, network=name)
     return _Pair(name, network.model, plan, network.input_shape)

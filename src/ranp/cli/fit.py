@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -17,7 +18,7 @@ from ranp.cli._choosing import (
     MethodOption,
     MultipleOption,
     ResourceOption,
-    make_chooser,
+    make_choice,
     plan_to_dict,
 )
 from ranp.cli._common import (
@@ -43,11 +44,12 @@ from ranp.cli._scoring import (
     SamplesOption,
     SeedOption,
     SizeOption,
-    Source,
     WeightsOption,
     cross_entropy,
+    listening,
+    make_scoring,
     open_source,
-    run_scoring,
+    peek_at,
     stop_interrupted,
 )
 from ranp.errors import UsageError
@@ -56,10 +58,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ranp.fitting import DoesNotFit, TrainingStep
-    from ranp.fitting.costing import LossAt
-    from ranp.fitting.search import Candidate
     from ranp.graph import ChannelGraph
-    from ranp.pruning import Method, Scores
+    from ranp.pruning import Scores
     from ranp.resources.training_memory import Loss
 
 _SMALLEST_EDGE = 24
@@ -131,18 +131,29 @@ def command(
     training where those would be slow; `--size` sets their edge.
     """
     from ranp.files import ensure_directory
-    from ranp.fitting import DoesNotFit, TrainingStep, fit_choice, make_fit
-    from ranp.fitting.budgets import describe, make_budgets
+    from ranp.fitting import DoesNotFit, TrainingStep, fit_network
     from ranp.fitting.machine import default_device
-    from ranp.fitting.target import loss_like
-    from ranp.graph import build_graph
-    from ranp.pruning import Scores, find_method
+    from ranp.pipeline import Scoring, trace
+    from ranp.pruning import Scores
+    from ranp.report.page import write_report
+    from ranp.resources.budgets import describe, parse_budgets
 
-    budgets = make_budgets({"memory": memory, "flops": flops, "params": params, "latency": latency})
-    row = find_method(method)
+    budgets = parse_budgets(
+        {"memory": memory, "flops": flops, "params": params, "latency": latency}
+    )
     if out is not None:
         ensure_directory(out)
     net = _network(network, input_shape)
+    choice = make_choice(
+        net,
+        method,
+        lam=lam,
+        resource=resource,
+        coupling=coupling,
+        floor=floor,
+        multiple=multiple,
+        seed=seed,
+    )
     step = TrainingStep(
         batch=batch,
         sample=net.input_shape[1:],
@@ -151,30 +162,22 @@ def command(
         recompute=recompute,
         device=device or default_device(),
     )
-    graph = build_graph(net.model, net.input_shape, protect=protect or ())
-    chooser = make_chooser(
-        net,
-        graph,
-        row,
-        scores=Scores.load(scores) if scores else None,
-        lam=lam,
-        resource=resource,
-        coupling=coupling,
-        floor=floor,
-        multiple=multiple,
-        seed=seed,
-    )
-    source, scoring = None, None
-    if row.needs_scores and scores is None:
-        size, together = _scoring_size(net, graph, samples, size)
-        source = open_source(net, row, data, loss, samples, together, size, seed)
+    traced = trace(net.model, example_input=net.input_shape, protect=protect or ())
+    source, together = None, 1
+    scoring = Scoring(scores=Scores.load(scores) if scores else None)
+    if choice.method.needs_scores and scores is None:
+        size, together = _scoring_size(net, traced.graph, samples, size)
+        source = open_source(net, choice.method, data, loss, samples, together, size, seed)
         say(quiet, f"Scoring {network} with {source.about}{_edge(net, size)}.")
-        scoring = _score(net, graph, row, source, weights, per, seed, quiet)
-        if scoring.interruption.number:
+        scoring = make_scoring(source, weights=weights, per=per, seed=seed)
+        traced = replace(traced, batches=peek_at(source))
+
+    def scored(found: Scores, verdict: str | None, interruption: Interruption) -> None:
+        if interruption.number:
             stop_interrupted(
                 context,
-                scoring.interruption,
-                scoring.scores,
+                interruption,
+                found,
                 out,
                 lambda kept: next_command(
                     context, "fit", network, scores=kept, out=out, without=set(SCORING) - {"batch"}
@@ -182,38 +185,37 @@ def command(
                 input_shape=",".join(map(str, net.input_shape)),
                 batch=together,
                 size=size,
-                per=scoring.per,
+                per=found.settings["per"],
             )
-        chooser = replace(chooser, scores=scoring.scores)
-    notes = [scoring.note] if scoring and scoring.note else []
-    loss_at: LossAt = _by_output
-    if source is not None and scoring is not None and scoring.x is not None:
-        loss_at = loss_like(source.loss, scoring.x, scoring.y, notes.append)
 
-    def tell(trial: Candidate) -> None:
-        took = describe("latency", trial.figures["latency"])
-        say(quiet, f"  Measured: {took} at sparsity {trial.sparsity:.4f}.")
+    def tell(sparsity: float, figures: Mapping[str, float]) -> None:
+        took = describe("latency", figures["latency"])
+        say(quiet, f"  Measured: {took} at sparsity {sparsity:.4f}.")
 
     try:
-        fitted = fit_choice(chooser, step, budgets, loss_at=loss_at, on_trial=tell)
+        with listening(source, quiet, scored, tell) as events:
+            result = fit_network(
+                traced,
+                budgets,
+                step,
+                choice,
+                scoring,
+                loss=None if source is None else source.loss,
+                default_loss=_by_output,
+                network=network,
+                events=events,
+            )
     except DoesNotFit as error:
         if as_json:
             show_json(_infeasible(error, network))
         raise
-    fitted = replace(fitted, notes=(*notes, *fitted.notes))
-    result = make_fit(chooser, fitted, protect or (), network=network)
     about = None if source is None else f"{source.about}{_edge(net, size)}"
     report = None
     if out is not None:
-        report = result.save(out, command=shlex.join(["ranp", *sys.argv[1:]]), data=about)
+        command_line = shlex.join(["ranp", *sys.argv[1:]])
+        report = write_report(result.save(out, command=command_line, data=about))
     if as_json:
-        show_json(
-            {
-                **plan_to_dict(result.plan),
-                **fitted.to_dict(),
-                "scored_with": about,
-            }
-        )
+        show_json({**plan_to_dict(result.plan), **result.to_dict(), "scored_with": about})
     else:
         show(result)
     say_where(quiet, out, report)
@@ -232,21 +234,6 @@ def _network(name: str, input_text: str | None) -> Network:
             f"--input is the shape of a sample: write {without}, and --batch {sample[0]}"
         )
     return load_network(name, ",".join(map(str, (1, *sample))))
-
-
-# Scoring.
-
-
-@dataclass(frozen=True)
-class _Scoring:
-    """Scores, how and with what they were made, and what there is to say about it."""
-
-    scores: Scores
-    per: Literal["batch", "sample"]
-    interruption: Interruption
-    x: Tensor | None
-    y: Any
-    note: str | None
 
 
 def _scoring_size(
@@ -292,40 +279,6 @@ def _edge(net: Network, size: int | None) -> str:
     if net.spec is None or size is None or size == net.input_shape[-1]:
         return ""
     return f" at an edge of {size}"
-
-
-def _score(
-    net: Network,
-    graph: ChannelGraph,
-    method: Method,
-    source: Source,
-    weights: Literal["fresh", "orthogonal", "given"],
-    per: Literal["batch", "sample"],
-    seed: int,
-    quiet: bool,
-) -> _Scoring:
-    """Scores within the memory that there is."""
-    from contextlib import nullcontext
-    from itertools import chain
-
-    from ranp.fitting.scoring import Economy
-    from ranp.pruning.batches import split_pair
-
-    x, y, economy = None, None, None
-    if source.loader is not None:
-        batches = iter(source.loader)
-        first = next(batches, None)
-        if first is not None:
-            x, y = split_pair(first)
-            economy = Economy(net.model, x, per)
-            per = economy.per
-        if batches is source.loader:  # it can be run through only once
-            source = replace(source, loader=chain([] if first is None else [first], batches))
-    with economy.running(net.model) if economy else nullcontext():
-        scores, interruption = run_scoring(
-            net, graph, source, [method.name], weights=weights, per=per, seed=seed, quiet=quiet
-        )
-    return _Scoring(scores, per, interruption, x, y, economy.about if economy else None)
 
 
 def _by_output(step: TrainingStep) -> Loss:

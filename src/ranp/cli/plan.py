@@ -51,9 +51,9 @@ def command(
     quiet: QuietOption = False,
 ) -> None:
     """Decide from scores which neurons are kept."""
-    from ranp.api import make_plan
     from ranp.files import ensure_directory
     from ranp.graph import build_graph
+    from ranp.pipeline import make_plan
     from ranp.pruning import Scores, find_method
     from ranp.report.terminal import plan_summary
 

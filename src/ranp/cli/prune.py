@@ -87,12 +87,13 @@ def command(
     """Prune a network before training and say what it costs then."""
     from dataclasses import replace
 
-    from ranp.api import make_result
     from ranp.files import ensure_directory
     from ranp.graph import build_graph
-    from ranp.pruning import Settled, find_method
+    from ranp.pipeline import make_result
+    from ranp.pruning import StabilityStop, find_method
     from ranp.pruning.early_stop import AT_MOST
-    from ranp.pruning.select import check_sparsity
+    from ranp.pruning.equations import check_sparsity
+    from ranp.report.page import write_report
 
     row = find_method(method)
     check_sparsity(sparsity)
@@ -119,7 +120,7 @@ def command(
     if source is not None:
         say(quiet, f"Scoring {network} with {source.about}.")
         unscored = chooser
-        settled = Settled(lambda so_far: replace(unscored, scores=so_far).choose(sparsity))
+        settled = StabilityStop(lambda so_far: replace(unscored, scores=so_far).choose(sparsity))
         scores, interruption = run_scoring(
             net,
             graph,
@@ -129,10 +130,8 @@ def command(
             per=per,
             seed=seed,
             quiet=quiet,
-            enough=settled if auto else None,
+            stop=settled if auto else None,
         )
-        if auto:
-            scores = settled.noted(scores)
         if interruption.number:
             stop_interrupted(
                 context,
@@ -153,11 +152,12 @@ def command(
         result = make_result(chooser, sparsity, protect or (), network=network)
     report = None
     if out is not None:
-        report = result.save(
+        result.save(
             out,
             command=shlex.join(["ranp", *sys.argv[1:]]),
             data=source.about if source is not None else None,
         )
+        report = write_report(out)
     if as_json:
         show_json(plan_to_dict(result.plan))
     else:

@@ -69,10 +69,10 @@ def command(
     """Find the largest sparsity at which every layer keeps at least one neuron."""
     from dataclasses import replace
 
-    from ranp.api import make_plan
     from ranp.graph import build_graph
+    from ranp.pipeline import make_plan
     from ranp.pruning import Scores, find_method
-    from ranp.pruning.select import floor_sparsity
+    from ranp.pruning.search import floor_sparsity
 
     row = find_method(method)
     net = load_network(network, input_shape)

@@ -15,7 +15,6 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from ranp.api import make_plan
 from ranp.datasets.loader import Loader
 from ranp.datasets.registry import synthesise
 from ranp.errors import InfeasibleError, UsageError
@@ -23,11 +22,12 @@ from ranp.experiments.cpu_clock import CpuClock
 from ranp.experiments.store import Cell, Store
 from ranp.files import canonical_json, sha256
 from ranp.graph import ChannelGraph, build_graph
-from ranp.pruning import Chooser, Method, Scores, find_method, score
+from ranp.pipeline import make_plan
+from ranp.pruning import Choice, Chooser, Method, Scores, find_method, score
 from ranp.pruning.batches import no_forward
-from ranp.pruning.budget import matched
-from ranp.pruning.choose import DELTA
+from ranp.pruning.search import DELTA, meet_budget
 from ranp.resources import Costs, count, predict_training_memory
+from ranp.resources import budgets as limits
 from ranp.resources.training_memory import Optimizer
 from ranp.slimming import Plan
 from ranp.training.config import Config, OptimizerConfig, parse_config
@@ -49,6 +49,13 @@ COSTS: Mapping[str, Callable[[Costs], float]] = {
 """What can be budgeted: GFLOPs, activation memory in MB, and number of parameters, as counted."""
 
 _MIB = 2**20
+
+
+def as_limit(resource: str, amount: float) -> limits.Budget:
+    """A stored budget: there "memory" is that of activations, in MB."""
+    if resource == "memory":
+        return limits.Budget("activations", amount * _MIB)
+    return limits.Budget(resource, amount)
 
 
 @dataclass(frozen=True)
@@ -218,11 +225,8 @@ class TrainingCells:
         return Chooser(
             full,
             graph,
-            method,
+            Choice.make(method, lam=pruning.lam, floor=pruning.floor, seed=config.seed),
             self._scores(config, method, data, full, graph) if method.needs_scores else None,
-            lam=pruning.lam,
-            floor=pruning.floor,
-            seed=config.seed,
         )
 
     def _scores(
@@ -232,7 +236,7 @@ class TrainingCells:
         wanted = {
             "kind": "scores",
             "network": config.network.model_dump(mode="json"),
-            "statistics": sorted(method.statistics),
+            "statistics": sorted(statistic.name for statistic in method.statistics),
             "seed": config.seed,
             "data": None,
         }
@@ -296,7 +300,7 @@ def _scored(
 ) -> Scores:
     """Scores a network for a method, one sample at a time, on a GPU where there is one."""
     if not method.needs_data:
-        return score(full, graph, None, no_forward, statistics=method.statistics, seed=config.seed)
+        return score(full, graph, None, no_forward, methods=[method], seed=config.seed)
     size = config.pruning.size or config.data.size
     cases = open_split(Job(config, Path(), data=data), "train", size)
     task = make_task(config.task, window=config.data.size)
@@ -305,7 +309,7 @@ def _scored(
         graph,
         Loader(cases, 1, training=True, workers=config.data.workers),
         lambda model, batch: task.loss(model(batch["x"]), batch),
-        statistics=method.statistics,
+        methods=[method],
         batches=config.pruning.batches,
         seed=config.seed,
     )
@@ -321,17 +325,11 @@ def _planned(chooser: Chooser, wanted: TrainingCell) -> Plan:
     """
     if wanted.budget is None:
         return make_plan(chooser, wanted.config.pruning.sparsity)
-    cost = COSTS[wanted.budget.resource]
     # Methods are compared, so each keeps to its own ranking, also where a budget is missed by it.
-    sparsity, alive = matched(chooser, cost, wanted.budget.amount, window=DELTA)
-    before = make_plan(chooser, sparsity)
-    return Plan.make(
-        chooser.graph,
-        alive,
-        method=before.method,
-        settings={**before.settings, "budget": asdict(wanted.budget)},
-        costs={**before.costs, "slim": count(chooser.model, chooser.graph, alive).totals()},
+    sparsity, alive = meet_budget(
+        chooser, as_limit(wanted.budget.resource, wanted.budget.amount), window=DELTA
     )
+    return make_plan(chooser, sparsity, alive=alive, budget=asdict(wanted.budget))
 
 
 def _described(

@@ -12,14 +12,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ranp.api import make_result
 from ranp.datasets.loader import Loader
 from ranp.datasets.synthetic import synthetic_parts
 from ranp.graph import build_graph
 from ranp.models import build_network, find_network
 from ranp.models.initialization import glorot_normal_
-from ranp.pruning import METHODS, Chooser, make_forward, score
+from ranp.pipeline import make_result
+from ranp.pruning import Choice, Chooser, make_forward, score
 from ranp.report.figures import draw_convergence, draw_retained
+from ranp.report.page import write_report
 from ranp.resources import count
 from ranp.resources.measuring import Measured, measure_in_turns, train_step
 from ranp.slimming import Plan
@@ -74,7 +75,7 @@ def run_demo(out: Path, seconds: float, say: Callable[[str], None]) -> Demo:
 
     results, sparsities = {}, {}
     for name in COMPARED:
-        chooser = Chooser(model, graph, METHODS[name], scores, lam=spec.lam)
+        chooser = Chooser(model, graph, Choice.make(name, lam=spec.lam), scores)
         sparsities[name] = min(spec.sparsity, VANILLA_MARGIN * chooser.max_sparsity())
         results[name] = make_result(chooser, sparsities[name], network=NETWORK)
     models = {"full": model, **{name: result.model for name, result in results.items()}}
@@ -105,6 +106,7 @@ def run_demo(out: Path, seconds: float, say: Callable[[str], None]) -> Demo:
             "slim": asdict(measured["ranp-f"]),
         },
     )
+    write_report(out)
     slim_costs = {name: plan.costs["slim"] for name, plan in plans.items()}
     costs = {"full": count(model, graph).totals(), **slim_costs}
     return Demo(costs, sparsities, measured, curves, plans)

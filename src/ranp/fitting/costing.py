@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ranp.fitting.budgets import Budget, ResourceName
 from ranp.fitting.training_step import TrainingStep
 from ranp.graph import Alive, ChannelGraph, build_graph, slim_meta_copy
 from ranp.pruning import Chooser
-from ranp.resources import count, predict_training_memory
+from ranp.resources import Costs, count, predict_training_memory
+from ranp.resources.budgets import Budget, find_resource
 from ranp.resources.training_memory import Loss, TrainingMemory
 
 CPU_MARGIN = 0.015
 """The share of a memory budget that is left over on a CPU: predictions are up to 1 % too small."""
 
-Figures = Mapping[ResourceName, float]
+Figures = Mapping[str, float]
 LossAt = Callable[[TrainingStep], Loss | None]
 
 
@@ -39,16 +39,20 @@ class Costing:
     _graphs: dict[tuple[int, ...], ChannelGraph] = field(default_factory=dict)
 
     def figures(
-        self, alive: Alive, step: TrainingStep, resources: Sequence[ResourceName]
-    ) -> dict[ResourceName, float]:
-        """What living channels cost of some resources; latency is not predicted but measured."""
-        result: dict[ResourceName, float] = {}
-        if {"flops", "params"} & set(resources):
-            costs = count(self.chooser.model, self._graph(step.sample), alive)
-            result = {"flops": costs.gflops * 1e9, "params": float(costs.parameters)}
-        if "memory" in resources:
-            result["memory"] = float(self.memory(alive, step).peak)
-        return {name: result[name] for name in resources if name in result}
+        self, alive: Alive, step: TrainingStep, resources: Sequence[str]
+    ) -> dict[str, float]:
+        """Return what living channels cost of some resources, as counted or predicted.
+
+        Latency is left out: it is measured (see `ranp.fitting.latency`).
+        """
+        result: dict[str, float] = {}
+        for name in resources:
+            total = find_resource(name).total
+            if total is not None:
+                result[name] = total(self._costs(alive, step.sample))
+            elif name == "memory":
+                result[name] = float(self.memory(alive, step).peak)
+        return result
 
     def memory(self, alive: Alive, step: TrainingStep) -> TrainingMemory:
         """The predicted memory of a training step."""
@@ -65,19 +69,17 @@ class Costing:
             )
         return self._memories[key]
 
-    def _graph(self, sample: tuple[int, ...]) -> ChannelGraph:
-        """The graph at another size: the same classes, other numbers of voxels."""
-        graph = self.chooser.graph
-        if graph.inputs.shapes == ((1, *sample),):
-            return graph
+    def _costs(self, alive: Alive, sample: tuple[int, ...]) -> Costs:
+        """Count at another size: the same classes, other numbers of voxels."""
+        chooser = self.chooser
+        if chooser.graph.inputs.shapes == ((1, *sample),):
+            return chooser.costs(alive)
         if sample not in self._graphs:
-            self._graphs[sample] = build_graph(self.chooser.model, (1, *sample))
-        return self._graphs[sample]
+            self._graphs[sample] = build_graph(chooser.model, (1, *sample))
+        return count(chooser.model, self._graphs[sample], alive)
 
 
-def shares(
-    figures: Figures, budgets: Sequence[Budget], step: TrainingStep
-) -> dict[ResourceName, float]:
+def shares(figures: Figures, budgets: Sequence[Budget], step: TrainingStep) -> dict[str, float]:
     """What each budgeted resource takes, as a share of its budget.
 
     On a CPU a little memory is left over, for what no tensor accounts for; for CUDA the prediction

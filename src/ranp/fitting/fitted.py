@@ -10,17 +10,17 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ranp.fitting.budgets import Budget, ResourceName, describe
 from ranp.fitting.search import Alternative
 from ranp.fitting.training_step import TrainingStep
 from ranp.report.terminal import table
+from ranp.resources.budgets import Budget, describe
 from ranp.resources.training_memory import TrainingMemory
 
 _SHOWN_ALTERNATIVES = 8
 _SHOWN_HOLDERS = 5
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Fitted:
     """What keeps the budgets with the least pruning.
 
@@ -39,8 +39,8 @@ class Fitted:
     step: TrainingStep
     budgets: tuple[Budget, ...]
     sparsity: float
-    figures: Mapping[str, Mapping[ResourceName, float]]
-    binding: ResourceName | None
+    figures: Mapping[str, Mapping[str, float]]
+    binding: str | None
     alternatives: tuple[Alternative, ...]
     memory: Mapping[str, TrainingMemory]
     notes: tuple[str, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
@@ -12,14 +12,15 @@ import torch
 from torch import nn
 
 from ranp.errors import InfeasibleError
-from ranp.fitting.budgets import Budget
 from ranp.fitting.costing import Costing, shares
 from ranp.fitting.machine import require
 from ranp.fitting.search import Candidate, Found
 from ranp.fitting.training_step import TrainingStep
 from ranp.graph import Alive
+from ranp.pipeline import Events
 from ranp.recompute import checkpointed
 from ranp.resources.autocast import DTYPES
+from ranp.resources.budgets import Budget
 from ranp.resources.latency import Ratio, measure_latency, measure_ratio
 from ranp.slimming import slim_model
 
@@ -48,7 +49,7 @@ def fit_latency(
     budget: Budget,
     others: Sequence[Budget],
     found: Found,
-    on_trial: Callable[[Candidate], None] = lambda trial: None,
+    events: Events,
 ) -> FoundInTime:
     """Prunes on from what keeps all other budgets until a training step is fast enough.
 
@@ -63,7 +64,7 @@ def fit_latency(
         budget: Of seconds, or of a share of the full network's.
         others: The other budgets.
         found: The least pruned choice that keeps the other budgets.
-        on_trial: Told of each choice that was measured.
+        events: Listener; told of each choice that was measured.
 
     Returns:
         A choice that keeps it, or the fastest that there is.
@@ -87,11 +88,11 @@ def fit_latency(
         figures = costing.figures(alive, step, [other.resource for other in others])
         candidate = Candidate(sparsity, alive, figures, shares(figures, others, step))
         candidate = _timed(candidate, statistics.fmean(seconds[sparsity]), budget)
-        on_trial(candidate)
+        events.on_trial(sparsity, candidate.figures)
         return candidate
 
     first = _timed(found.best, stopwatch.first, budget)
-    on_trial(first)
+    events.on_trial(first.sparsity, first.figures)
     if first.figures["latency"] <= budget.limit:
         return FoundInTime(first, found.binding, budget, full)
     last = at(costing.chooser.max_sparsity())
@@ -162,7 +163,9 @@ class _Stopwatch:
             f"measuring a training step with {step}",
             "give a smaller batch or input, or no budget of latency",
         )
-        return slim_model(chooser.model, chooser.graph, alive, init="fresh", seed=chooser.seed)
+        return slim_model(
+            chooser.model, chooser.graph, alive, init="fresh", seed=chooser.choice.seed
+        )
 
     @contextmanager
     def _as_trained(self, *models: nn.Module) -> Iterator[None]:

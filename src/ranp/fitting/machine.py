@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from ranp.errors import InfeasibleError
-from ranp.fitting.budgets import describe
+from ranp.resources.budgets import describe
 from ranp.resources.training_memory import Device
 
 _SHARE = 0.9  # the rest is for what is not a tensor, and for others

@@ -20,7 +20,7 @@ from ranp.recompute import checkpointed
 from ranp.resources import predict_training_memory
 
 
-class Economy:
+class ScoringMemoryPlan:
     """How to score with the memory that there is: whole batches, single samples, recomputing.
 
     Attributes:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ranp.errors import InfeasibleError, TraceError
-from ranp.fitting.budgets import Budget, ResourceName, describe
 from ranp.fitting.costing import Costing, Figures, shares
 from ranp.fitting.training_step import TrainingStep, changes, is_part_of, variants
 from ranp.graph import Alive
-from ranp.pruning.choose import DELTA
+from ranp.pruning.search import DELTA
+from ranp.resources.budgets import Budget, describe
 
 _SCAN = 6
 _COARSE_SCAN = 2
@@ -46,7 +46,7 @@ class Candidate:
         return max(self.shares.values(), default=0.0)
 
     @property
-    def binding(self) -> ResourceName:
+    def binding(self) -> str:
         """The resource that takes the largest share of its budget."""
         return max(self.shares, key=self.shares.__getitem__)
 
@@ -61,7 +61,7 @@ class Found:
     """
 
     best: Candidate
-    binding: ResourceName | None
+    binding: str | None
 
 
 @dataclass(frozen=True)
@@ -221,8 +221,8 @@ def does_not_fit(
         )
         advice = f"these would: {listed}"
     return DoesNotFit(
-        f"no network of {costing.chooser.method.name} keeps a {worst} budget of {limit} with "
-        f"{step}: the nearest takes {describe(worst, nearest.figures[worst])} at sparsity "
+        f"no network of {costing.chooser.choice.method.name} keeps a {worst} budget of {limit} "
+        f"with {step}: the nearest takes {describe(worst, nearest.figures[worst])} at sparsity "
         f"{nearest.sparsity:.4f}; {advice}",
         nearest,
         others,

@@ -1,30 +1,44 @@
 """The paper: from batches to living channels. One equation, one function, one home."""
 
 from ranp.pruning.batches import Forward, LossFunction, make_forward
+from ranp.pruning.choice import DEFAULT_LAMBDA, Choice
 from ranp.pruning.choose import Chooser
 from ranp.pruning.coupling import Coupling
-from ranp.pruning.early_stop import Settled
+from ranp.pruning.criteria import CRITERIA, Criterion
+from ranp.pruning.early_stop import StabilityStop
 from ranp.pruning.identity import fingerprint
-from ranp.pruning.methods import DEFAULT_LAMBDA, METHODS, Method, Resource, find_method
+from ranp.pruning.methods import METHODS, Method, find_method, register_method
 from ranp.pruning.score import Per, score
-from ranp.pruning.scores import Scores
+from ranp.pruning.scores import NeuronScores, Scores
+from ranp.pruning.search import meet_budget
+from ranp.pruning.selection import Selection
 from ranp.pruning.state import ScoringWeights
+from ranp.pruning.statistics import Once, PerBatch, PerGradient
 
 __all__ = [
+    "CRITERIA",
     "DEFAULT_LAMBDA",
     "METHODS",
+    "Choice",
     "Chooser",
     "Coupling",
+    "Criterion",
     "Forward",
     "LossFunction",
     "Method",
+    "NeuronScores",
+    "Once",
     "Per",
-    "Resource",
+    "PerBatch",
+    "PerGradient",
     "Scores",
     "ScoringWeights",
-    "Settled",
+    "Selection",
+    "StabilityStop",
     "find_method",
     "fingerprint",
     "make_forward",
+    "meet_budget",
+    "register_method",
     "score",
 ]

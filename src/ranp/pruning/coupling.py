@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ranp.graph import Alive, ChannelGraph
-from ranp.pruning.select import NeuronScores, Retained
+from ranp.pruning.equations import Retained
+from ranp.pruning.scores import NeuronScores
 
 Coupling = Literal["paper", "sum", "max", "mean"]
 

@@ -1,9 +1,14 @@
-"""Criteria of other papers, per neuron, for comparison: magnitude, SynFlow, GraSP."""
+"""What makes a neuron important; a new criterion is a function and a `Criterion`.
+
+Beside the paper's (`ranp.pruning.equations`) those of other papers, per neuron, for comparison:
+SNIP, magnitude, SynFlow, GraSP.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,31 +21,56 @@ from ranp.graph import ChannelGraph
 from ranp.graph.operation import tensors_in
 from ranp.graph.surgery import training_mode
 from ranp.pruning.batches import Forward, Part, checked_loss
+from ranp.pruning.equations import ABS, MNMG, MPMG, SIGNED, Reduction, mnmg, mpmg
+from ranp.pruning.scores import NeuronScores, Scores
+from ranp.pruning.statistics import Once, PerBatch, Statistic
 from ranp.pruning.weights import LayerWeights, neuron_sums
 
 Gradients = dict[str, Tensor]
 Differentiate = Callable[[Tensor, Gradients], Gradients]
 
 
-def magnitude(weights: LayerWeights) -> dict[str, Tensor]:
-    """The L1 norm of each neuron's weights (Li et al., 2017): sum_v |w_uv|."""
+@dataclass(frozen=True)
+class Criterion:
+    """A measure of the importance of neurons.
+
+    Attributes:
+        name: Name of the criterion.
+        importance: Computes the importance of every neuron from scores.
+        statistics: What scoring must gather for it.
+        reduction: f of Eq. 6 and 7, over a neuron's weights, where there is a choice.
+    """
+
+    name: str
+    importance: Callable[[Scores], NeuronScores]
+    statistics: tuple[Statistic, ...]
+    reduction: Reduction | None = None
+
+    @property
+    def label(self) -> str:
+        """Name and reduction, such as "mpmg-sum"."""
+        return self.name if self.reduction is None else f"{self.name}-{self.reduction}"
+
+
+def magnitude(model: nn.Module, graph: ChannelGraph, weights: LayerWeights) -> dict[str, Tensor]:
+    """Return the L1 norm of each neuron's weights (Li et al., 2017): sum_v |w_uv|."""
     return neuron_sums(weights, ((name, w.abs()) for name, w in weights.effective().items()))
 
 
 def grasp(
     model: nn.Module, weights: LayerWeights, parts: Sequence[Part], forward: Forward
 ) -> dict[str, Tensor]:
-    """GraSP (Wang et al., 2020): what a neuron adds to the flow of gradients.
+    """Return what each neuron adds to the flow of gradients: GraSP (Wang et al., 2020).
 
     A weight's score is w * (H g), the Hessian of the loss times its gradient: removing the weight
     changes |g|^2 by about -2 w (H g). The largest are kept, as there. It is summed over the
     neuron's weights.
 
     Args:
-        model: The model.
-        weights: Of its layers.
+        model: Model to score.
+        weights: Weights of its layers.
         parts: The batch, in parts that fit into memory; their losses add up to that of the batch.
-        forward: From model and batch to a scalar loss.
+        forward: `forward(model, batch)` -> scalar loss.
     """
 
     def over_parts(differentiate: Differentiate) -> Gradients:
@@ -64,8 +94,9 @@ def grasp(
 
 
 def synflow(model: nn.Module, graph: ChannelGraph, weights: LayerWeights) -> dict[str, Tensor]:
-    """SynFlow (Tanaka et al., 2020): w dR/dw, R the sum of outputs with all weights made positive.
+    """Return w dR/dw of each neuron: SynFlow (Tanaka et al., 2020).
 
+    R is the sum of outputs with all weights made positive.
     The input is all ones and the mode is eval, so no data are needed. One shot, not iterated.
     """
 
@@ -118,3 +149,38 @@ def _absolute(model: nn.Module) -> Iterator[None]:
     finally:
         for parameter, data in before:
             parameter.data = data
+
+
+def _sensitivity(scores: Scores) -> NeuronScores:
+    rows = scores.weight_averages("abs")
+    return {name: values.sum(1).double().numpy() for name, values in rows.items()}
+
+
+MAGNITUDE = Once("magnitude", magnitude)
+
+USUAL: tuple[Statistic, ...] = (MPMG, MNMG, MAGNITUDE)
+"""Gathered whatever the method, so that the same scores serve many."""
+
+
+def _of_mask_gradients(name: str, f: Reduction) -> Criterion:
+    measure, of_sums, of_weights = {"mpmg": (mpmg, MPMG, ABS), "mnmg": (mnmg, MNMG, SIGNED)}[name]
+    needed = of_weights if f == "max" else of_sums
+    return Criterion(name, lambda scores: measure(scores, f), (needed,), f)
+
+
+def _of_statistic(statistic: Statistic) -> Criterion:
+    name = statistic.name
+    return Criterion(name, lambda scores: scores.average(name), (statistic,))
+
+
+CRITERIA = {
+    criterion.label: criterion
+    for criterion in (
+        *(_of_mask_gradients(name, f) for name in ("mpmg", "mnmg") for f in ("sum", "mean", "max")),
+        Criterion("snip", _sensitivity, (ABS,)),
+        _of_statistic(MAGNITUDE),
+        _of_statistic(Once("synflow", synflow)),
+        _of_statistic(PerBatch("grasp", grasp)),
+    )
+}
+"""The criteria of the table of methods, by label."""

@@ -16,14 +16,14 @@ from ranp.pruning.batches import batch_size, samples
 from ranp.pruning.scores import ByLayer, Scores
 
 
-def place() -> tuple[int, int]:
+def rank_and_world_size() -> tuple[int, int]:
     """The number of this process, and how many there are."""
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 
-def least(values: Sequence[float]) -> list[float]:
+def all_reduce_min(values: Sequence[float]) -> list[float]:
     """The least of each of some numbers, over all processes."""
-    if place()[1] == 1:
+    if rank_and_world_size()[1] == 1:
         return list(values)
     device = "cuda" if dist.get_backend() == "nccl" else "cpu"
     found = torch.tensor(values, dtype=torch.float64, device=device)
@@ -43,7 +43,7 @@ def own_batches(loader: Iterable[Any], done: int, limit: int | None) -> Iterator
         done: Batches that were scored before, by all processes together.
         limit: How many batches there may be, of all processes together.
     """
-    rank, processes = place()
+    rank, processes = rank_and_world_size()
     sampler = _sharding(loader)
     if sampler is None:
         batches, numbers = iter(loader), count()
@@ -79,7 +79,7 @@ def sum_over_processes(scores: Scores, device: torch.device) -> Scores:
 
     What the weights alone say is taken from the first process, so that all have the same bits.
     """
-    rank, processes = place()
+    rank, processes = rank_and_world_size()
     if processes == 1:
         return scores
     batches = {"": {"": torch.tensor([scores.batches], dtype=torch.float64)}}

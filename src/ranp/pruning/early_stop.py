@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import ceil, inf
 
 from ranp.graph import Alive
-from ranp.pruning.distributed import least
+from ranp.pruning.distributed import all_reduce_min
 from ranp.pruning.scores import Scores
 
 AGREEMENT = 0.98
@@ -20,7 +20,7 @@ _FINEST = 1e-3
 """The smallest share of channels that the forecast of batches reckons with."""
 
 
-class Settled:
+class StabilityStop:
     """Says after a batch whether the choice of neurons has settled.
 
     What an average over t batches is off by falls as 1/sqrt(t), and so does the share of neurons
@@ -74,12 +74,12 @@ class Settled:
             self.needed = ceil(batches * (off / max(allowed, _FINEST)) ** 2)
         return batches >= self._at_most
 
-    def noted(self, scores: Scores) -> Scores:
+    def annotate(self, scores: Scores) -> Scores:
         """The scores, with how far the choice has settled among their settings.
 
         Of several processes, each of which looked at its own batches, the least settled counts.
         """
-        reached, needed = least(
+        reached, needed = all_reduce_min(
             [
                 inf if self.reached is None else self.reached,
                 inf if self.needed is None else -self.needed,

@@ -15,7 +15,7 @@ from ranp.pruning.batches import Part, batch_size, cut
 from ranp.recompute import checkpointed
 
 
-class Frugal:
+class OutOfMemoryFallback:
     """Runs steps on whole batches for as long as memory allows, then in ever smaller parts.
 
     What it has learned about memory holds for all later batches.

@@ -8,7 +8,7 @@ less memory than a training step.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 import torch
@@ -16,10 +16,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from ranp.errors import IntegrityError
+from ranp.pruning.statistics import PerBatch, PerGradient, Statistic
 from ranp.pruning.weights import LayerWeights
-
-PER_WEIGHT = ("abs", "signed")
-"""Statistics that are kept for every single weight: for the maximum, and for SNIP."""
 
 
 class MaskGradients:
@@ -31,30 +29,31 @@ class MaskGradients:
         weight_sums: Where asked for, the same per single weight, in the weight's own precision.
     """
 
-    def __init__(self, weights: LayerWeights, statistics: Collection[str] = ()) -> None:
-        """Starts with no batches.
+    def __init__(self, weights: LayerWeights, statistics: Sequence[Statistic]) -> None:
+        """Start with no batches.
 
         Args:
-            weights: Of the model to score.
-            statistics: Those beyond `mpmg` and `mnmg`: "abs" and "signed" are kept per weight,
-                "grasp" per neuron and comes in through `add`.
+            weights: Weights of the model to score.
+            statistics: What is gathered; those of kind `PerBatch` come in through `add`.
         """
         self._weights = weights
+        self._statistics = [each for each in statistics if isinstance(each, PerGradient)]
         self._layers_of: dict[nn.Parameter, list[str]] = {}
         for name, leaf in weights.leaves.items():
             self._layers_of.setdefault(leaf, []).append(name)
         self.fan_in = weights.fan_in()
         self.sums = {
-            statistic: {n: torch.zeros(w, dtype=torch.float64) for n, w in weights.widths.items()}
-            for statistic in ("mpmg", "mnmg", *(s for s in statistics if s == "grasp"))
+            each.name: {n: torch.zeros(w, dtype=torch.float64) for n, w in weights.widths.items()}
+            for each in statistics
+            if isinstance(each, PerBatch) or (isinstance(each, PerGradient) and not each.per_weight)
         }
         self.weight_sums = {
-            statistic: {
+            each.name: {
                 name: torch.zeros(width, self.fan_in[name], dtype=weights.precision)
                 for name, width in weights.widths.items()
             }
-            for statistic in PER_WEIGHT
-            if statistic in statistics
+            for each in self._statistics
+            if each.per_weight
         }
         self._number = 0
         self._ends = True
@@ -131,28 +130,29 @@ class MaskGradients:
         weight.register_hook(gather)
 
     def _note(self, names: Sequence[str], g: Tensor) -> None:
-        """Adds what is needed of g_uv = (dL/dw_uv) w_uv, for layers of one weight.
+        """Add the statistics of g_uv = (dL/dw_uv) w_uv, for layers of one weight.
 
         The magnitudes take the place of g: a tensor more costs more time than all the sums.
         """
-        self._sum_up("mnmg", "signed", names, g)
-        self._sum_up("mpmg", "abs", names, g.abs() if "signed" in self.weight_sums else g.abs_())
-        for name in names:
-            if ("mpmg", name) in self._noted:
-                self._check_finite(name, self._noted["mpmg", name])
+        for magnitude in (False, True):
+            if magnitude:
+                g = g.abs_()
+            for name in names:
+                rows = self._weights.rows(name, g)
+                if rows is not None:
+                    self._note_rows(name, rows, magnitude)
 
-    def _sum_up(self, statistic: str, per_weight: str, names: Sequence[str], g: Tensor) -> None:
-        for name in names:
-            rows = self._weights.rows(name, g)
-            if rows is None:
+    def _note_rows(self, name: str, rows: Tensor, magnitude: bool) -> None:
+        for statistic in self._statistics:
+            if statistic.magnitude != magnitude:
                 continue
-            self._add_to_noted(statistic, name, rows.sum(1))
-            if per_weight in self.weight_sums:
-                self._add_to_noted(per_weight, name, rows)
-
-    def _add_to_noted(self, statistic: str, name: str, values: Tensor) -> None:
-        before = self._noted.get((statistic, name))
-        self._noted[statistic, name] = values if before is None else before + values
+            values = statistic.compute(rows)
+            if not magnitude and values.data_ptr() == rows.data_ptr():
+                values = values.clone()  # or it would turn into magnitudes afterwards
+            key = (statistic.name, name)
+            self._noted[key] = self._noted[key] + values if key in self._noted else values
+            if magnitude and not statistic.per_weight:
+                self._check_finite(name, self._noted[key])
 
     def _check_finite(self, name: str, values: Tensor) -> None:
         if not torch.isfinite(values).all():

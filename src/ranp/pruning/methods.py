@@ -1,18 +1,15 @@
-"""The methods, as a table: a new one is a row here and a paragraph in the method card."""
+"""The table of methods: a new one is a row here or in a file of yours, see `register_method`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 from ranp.errors import UsageError, suggest
-from ranp.pruning.importance import Reduction
-
-Criterion = Literal["mpmg", "mnmg", "magnitude", "synflow", "grasp", "snip", "none"]
-Resource = Literal["flops", "memory", "params", "latency"]
-Selection = Literal["global", "layerwise", "random", "weights", "flat"]
-
-DEFAULT_LAMBDA = 11.0  # the paper's value for ShapeNet
+from ranp.pruning.criteria import CRITERIA, USUAL, Criterion
+from ranp.pruning.selection import GLOBAL, LAYERWISE, RANDOM, WEIGHTS, Selection, flat
+from ranp.pruning.statistics import Once, Statistic
 
 
 @dataclass(frozen=True)
@@ -20,74 +17,113 @@ class Method:
     """How neurons are scored, weighed and selected.
 
     Attributes:
-        name: What the method is called.
+        name: Name of the method.
         about: One line for people.
-        criterion: What a neuron's importance is made of.
-        reduction: f of Eq. 6, over a neuron's weights.
+        criterion: Measure of a neuron's importance; None where all are alike.
         balance: Whether Eq. 9 gives all layers the same mean.
-        resource: What Eq. 10 reweights by, if it does.
-        selection: Ranked over all layers or in each, at random, by single weights, or by one width
-            for all layers.
+        resource: Name of the resource that Eq. 10 reweights by, if it does.
+        selection: Rule by which neurons are selected.
     """
 
     name: str
     about: str
-    criterion: Criterion
-    reduction: Reduction = "sum"
+    criterion: Criterion | None = None
     balance: bool = False
-    resource: Resource | None = None
-    selection: Selection = "global"
+    resource: str | None = None
+    selection: Selection = GLOBAL
+
+    @property
+    def _needs(self) -> tuple[Statistic, ...]:
+        own = () if self.criterion is None else self.criterion.statistics
+        return (*own, *self.selection.statistics)
 
     @property
     def needs_data(self) -> bool:
         """Whether batches are needed."""
-        return self.criterion in ("mpmg", "mnmg", "grasp", "snip") or self.selection == "flat"
+        return any(not isinstance(statistic, Once) for statistic in self._needs)
 
     @property
     def needs_scores(self) -> bool:
         """Whether the network must be scored at all."""
-        return self.criterion != "none" or self.selection == "flat"
+        return bool(self._needs)
 
     @property
-    def statistics(self) -> tuple[str, ...]:
-        """What scoring must gather for it beyond the usual."""
-        if self.criterion == "snip" or (self.criterion, self.reduction) == ("mpmg", "max"):
-            return ("abs",)
-        if (self.criterion, self.reduction) == ("mnmg", "max"):
-            return ("signed",)
-        return (self.criterion,) if self.criterion in ("grasp", "synflow") else ()
+    def statistics(self) -> tuple[Statistic, ...]:
+        """What scoring must gather for it beyond what it gathers for every method."""
+        return tuple(statistic for statistic in self._needs if statistic not in USUAL)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row as plain values, for JSON."""
+        criterion = self.criterion
+        return {
+            "name": self.name,
+            "about": self.about,
+            "criterion": "none" if criterion is None else criterion.name,
+            "reduction": (criterion and criterion.reduction) or "sum",
+            "balance": self.balance,
+            "resource": self.resource,
+            "selection": self.selection.name,
+        }
 
 
+def _method(name: str, about: str, criterion: str, **options: Any) -> Method:
+    return Method(name, about, CRITERIA[criterion], **options)
+
+
+_RANP_F = _method(
+    "ranp-f", "RANP by FLOPs: the paper's method", "mpmg-sum", balance=True, resource="flops"
+)
 _TABLE = (
-    Method("ranp-f", "RANP by FLOPs: the paper's method", "mpmg", balance=True, resource="flops"),
-    Method("ranp-m", "RANP by activation memory", "mpmg", balance=True, resource="memory"),
-    Method("ranp-l", "RANP by measured latency", "mpmg", balance=True, resource="latency"),
-    Method("weighted", "balanced between layers, without resources", "mpmg", balance=True),
-    Method("vanilla", "MPMG-sum: neuron importance as it is", "mpmg"),
-    Method("mpmg-mean", "MPMG, mean over a neuron's weights", "mpmg", "mean"),
-    Method("mpmg-max", "MPMG, largest of a neuron's weights", "mpmg", "max"),
-    Method("mnmg-sum", "magnitude of the neuron mask gradient", "mnmg"),
-    Method("mnmg-mean", "MNMG, mean over a neuron's weights", "mnmg", "mean"),
-    Method("mnmg-max", "MNMG, largest of a neuron's weights", "mnmg", "max"),
-    Method("layerwise", "the same share of every layer", "none", selection="layerwise"),
-    Method("random", "neurons drawn at random over all layers", "none", selection="random"),
-    Method(
-        "snip",
-        "single weights, then dead neurons; sparsity of weights",
-        "snip",
-        selection="weights",
+    _RANP_F,
+    _method("ranp-m", "RANP by activation memory", "mpmg-sum", balance=True, resource="memory"),
+    _method("ranp-l", "RANP by measured latency", "mpmg-sum", balance=True, resource="latency"),
+    _method("weighted", "balanced between layers, without resources", "mpmg-sum", balance=True),
+    _method("vanilla", "MPMG-sum: neuron importance as it is", "mpmg-sum"),
+    _method("mpmg-mean", "MPMG, mean over a neuron's weights", "mpmg-mean"),
+    _method("mpmg-max", "MPMG, largest of a neuron's weights", "mpmg-max"),
+    _method("mnmg-sum", "magnitude of the neuron mask gradient", "mnmg-sum"),
+    _method("mnmg-mean", "MNMG, mean over a neuron's weights", "mnmg-mean"),
+    _method("mnmg-max", "MNMG, largest of a neuron's weights", "mnmg-max"),
+    Method("layerwise", "the same share of every layer", selection=LAYERWISE),
+    Method("thin", "layerwise by its common name: fewer features by hand", selection=LAYERWISE),
+    Method("random", "neurons drawn at random over all layers", selection=RANDOM),
+    _method(
+        "snip", "single weights, then dead neurons; sparsity of weights", "snip", selection=WEIGHTS
     ),
-    Method("magnitude", "L1 norm of a neuron's weights", "magnitude"),
-    Method("synflow", "SynFlow in one shot, without data", "synflow"),
-    Method("grasp", "GraSP: what keeps gradients flowing", "grasp"),
-    Method("flat", "one width for all layers, at the FLOPs of ranp-f", "none", selection="flat"),
+    _method("magnitude", "L1 norm of a neuron's weights", "magnitude"),
+    _method("synflow", "SynFlow in one shot, without data", "synflow"),
+    _method("grasp", "GraSP: what keeps gradients flowing", "grasp"),
+    Method("flat", "one width for all layers, at the FLOPs of ranp-f", selection=flat(_RANP_F)),
 )
 
-METHODS = {method.name: method for method in _TABLE}
+METHODS: dict[str, Method] = {}
+"""The known methods, by name."""
+
+
+def register_method(method: Method) -> Method:
+    """Add a method, with a criterion and a selection of its own if it likes.
+
+    Raises:
+        UsageError: There is another of that name.
+    """
+    if METHODS.get(method.name, method) != method:
+        raise UsageError(f"method '{method.name}' is registered already; use another name")
+    METHODS[method.name] = method
+    return method
+
+
+for _row in _TABLE:
+    register_method(_row)
 
 
 def find_method(name: str) -> Method:
-    """The method of that name, or an error that suggests the closest."""
+    """Return the method of that name, or raise an error that suggests the closest."""
     if name not in METHODS:
         raise UsageError(f"unknown method '{name}'.{suggest(name, METHODS)}")
     return METHODS[name]
+
+
+def statistics_for(methods: Iterable[Method]) -> tuple[Statistic, ...]:
+    """Return all that scoring must gather to serve some methods, in a fixed order."""
+    beyond = dict.fromkeys(statistic for method in methods for statistic in method.statistics)
+    return (*USUAL, *sorted(beyond, key=lambda statistic: statistic.name))

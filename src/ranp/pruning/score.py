@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, get_args
@@ -15,13 +15,14 @@ from ranp._version import __version__
 from ranp.errors import UsageError
 from ranp.graph import ChannelGraph, unwrap
 from ranp.pruning.batches import Forward, Part, check_samples, checked_loss, to_device
-from ranp.pruning.criteria import grasp, magnitude, synflow
 from ranp.pruning.distributed import own_batches, sum_over_processes
 from ranp.pruning.identity import fingerprint
-from ranp.pruning.low_memory import Frugal
+from ranp.pruning.low_memory import OutOfMemoryFallback
 from ranp.pruning.mask_gradients import MaskGradients
+from ranp.pruning.methods import Method, statistics_for
 from ranp.pruning.scores import Scores
 from ranp.pruning.state import ScoringWeights, scoring_state
+from ranp.pruning.statistics import Once, PerBatch
 from ranp.pruning.weights import LayerWeights
 
 Per = Literal["batch", "sample"]
@@ -34,7 +35,7 @@ def score(
     loader: Iterable[Any] | None,
     forward: Forward,
     *,
-    statistics: Collection[str] = (),
+    methods: Iterable[Method] = (),
     weights: ScoringWeights = "fresh",
     batches: int | None = None,
     per: Per = "batch",
@@ -55,8 +56,8 @@ def score(
         graph: Its channel graph.
         loader: Yields batches. None scores by the weights alone (`magnitude`, `synflow`).
         forward: From model and batch to a scalar loss.
-        statistics: What to gather beyond `mpmg`, `mnmg` and `magnitude`: "abs", "signed", "grasp",
-            "synflow" (see `Scores`).
+        methods: Methods that the scores must serve; `mpmg`, `mnmg` and `magnitude` are gathered
+            in any case (see `Scores`).
         weights: The weights to score with (see `scoring_state`).
         batches: How many batches at the most; all if not given.
         per: "sample" passes the samples of a batch one by one, as the paper does, and takes a
@@ -79,6 +80,8 @@ def score(
         raise UsageError(f"seed {seed} is no number from 0 to 2^63 - 1")
     if per not in get_args(Per):
         raise UsageError(f"cannot score per '{per}'; choose one of {', '.join(get_args(Per))}")
+    statistics = statistics_for(methods)
+    own_passes = [each for each in statistics if isinstance(each, PerBatch)]
     model = unwrap(model)
     layer_weights = LayerWeights(model, graph)
     if not layer_weights.parameters:
@@ -90,15 +93,16 @@ def score(
         scoring_state(model, layer_weights.parameters, weights, seed),
     ):
         gradients = MaskGradients(layer_weights, statistics)
-        constants = {"magnitude": magnitude(layer_weights)}
-        if "synflow" in statistics:
-            constants["synflow"] = synflow(model, graph, layer_weights)
         scores = Scores(
             batches=0,
             fan_in=gradients.fan_in,
             sums=gradients.sums,
             weight_sums=gradients.weight_sums,
-            constants=constants,
+            constants={
+                each.name: each.compute(model, graph, layer_weights)
+                for each in statistics
+                if isinstance(each, Once)
+            },
             settings={
                 "weights": weights,
                 "seed": seed,
@@ -111,15 +115,15 @@ def score(
         if resume is not None:
             resume.require_same_kind(scores)
         step = _Step(model, forward, layer_weights, gradients, per, seed)
-        frugal = Frugal(model, single=per == "sample")
+        fallback = OutOfMemoryFallback(model, single=per == "sample")
         done = resume.batches if resume else 0
         for number, batch in own_batches(() if loader is None else loader, done, batches):
             batch = to_device(batch, device)
             if per == "sample":
                 check_samples(batch)
-            frugal(batch, partial(step.mask_gradients, number))
-            if "grasp" in statistics:
-                frugal(batch, partial(step.hessian_products, number))
+            fallback(batch, partial(step.mask_gradients, number))
+            for each in own_passes:
+                fallback(batch, partial(step.own_passes, number, each))
             scores = replace(scores, batches=scores.batches + 1)
             if enough is not None and enough(scores):
                 break
@@ -150,10 +154,11 @@ class _Step:
                 with self.gradients.part(ends=self.per == "sample" or i == len(parts)):
                     (checked_loss(self.forward(self.model, part)) * share).backward()
 
-    def hessian_products(self, number: int, parts: Sequence[Part]) -> None:
-        """What GraSP needs."""
+    def own_passes(self, number: int, statistic: PerBatch, parts: Sequence[Part]) -> None:
+        """Gather a statistic that runs its own passes."""
         self._set_random_state(number)
-        self.gradients.add("grasp", grasp(self.model, self.weights, parts, self.forward))
+        values = statistic.compute(self.model, self.weights, parts, self.forward)
+        self.gradients.add(statistic.name, values)
 
     def _set_random_state(self, number: int) -> None:
         """The same for a batch in any process, at any retry and in any resumed run."""

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from ranp.errors import IntegrityError, UsageError
 from ranp.files import canonical_json, load_tensors, save_tensors
-from ranp.pruning.select import NeuronScores
 
 ByLayer = Mapping[str, Tensor]
+NeuronScores = Mapping[str, NDArray[np.float64]]
+"""One number per neuron, by layer name, in the order of the channel graph's layers."""
 
 _SCHEMA = 1
 _FOUND = ("agreement", "batches_needed")

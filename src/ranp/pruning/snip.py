@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ranp.graph import Alive, ChannelGraph, Layer
-from ranp.pruning.select import check_sparsity, largest
+from ranp.pruning.equations import largest
 
 
 def select_weights(
@@ -25,7 +25,6 @@ def select_weights(
         sparsity: The share of weights to remove. Layers that must stay whole, the last one among
             them, keep all of theirs.
     """
-    check_sparsity(sparsity)
     ranked = [n for n, layer in graph.layers.items() if graph.removable[layer.neurons].any()]
     ranked = [name for name in ranked if name in sensitivity]
     survives = {name: np.ones(rows.numel(), bool) for name, rows in sensitivity.items()}

@@ -34,20 +34,24 @@ def explorable(chooser: Chooser) -> dict[str, Chooser]:
     Methods that rank single weights or match budgets are none of them. The user's own resource
     belongs to the method that it was given for.
     """
-    rows = [chooser.method, *(METHODS[name] for name in PAPER if name != chooser.method.name)]
+    own = chooser.choice.method
+    rows = [own, *(METHODS[name] for name in PAPER if name != own.name)]
     return {
-        row.name: chooser if row is chooser.method else replace(chooser, method=row, resource=None)
+        row.name: chooser
+        if row is own
+        else replace(chooser, choice=replace(chooser.choice, method=row, resource=None))
         for row in rows
-        if row.selection in ("global", "layerwise", "random") and _served(row, chooser)
+        if row.selection.name in ("global", "layerwise", "random") and _served(row, chooser)
     }
 
 
 def _served(row: Method, chooser: Chooser) -> bool:
     """Whether the scores hold what a method ranks by."""
     scores = chooser.scores
-    if row is chooser.method or row.criterion == "none":
+    if row is chooser.choice.method or row.criterion is None:
         return True
-    return scores is not None and scores.batches > 0 and row.criterion in scores.sums
+    needed = [statistic.name for statistic in row.criterion.statistics]
+    return scores is not None and scores.batches > 0 and all(n in scores.sums for n in needed)
 
 
 def explorer(chooser: Chooser) -> dict[str, Any]:
@@ -63,19 +67,19 @@ def explorer(chooser: Chooser) -> dict[str, Any]:
         "removable": constant_runs(graph.removable.astype(np.int64)),
         "bundle_of": constant_runs(bundle_of),
         "voters": [[layers[name] for name in bundle.votes] for bundle in tied],
-        "floor": chooser.floor,
-        "multiple": chooser.multiple,
+        "floor": chooser.choice.floor,
+        "multiple": chooser.choice.multiple,
         "methods": {name: _ranking(each, tied) for name, each in explorable(chooser).items()},
     }
 
 
 def _ranking(chooser: Chooser, tied: list[Bundle]) -> dict[str, Any]:
-    selection = chooser.method.selection
+    selection = chooser.choice.method.selection.name
     importance = chooser.importance
     everything = np.concatenate(list(importance.values()))
     order = np.argsort(-everything, kind="stable")
     result: dict[str, Any] = {
-        "about": chooser.method.about,
+        "about": chooser.choice.method.about,
         "selection": selection,
         "max_sparsity": chooser.max_sparsity(),
     }
@@ -85,14 +89,16 @@ def _ranking(chooser: Chooser, tied: list[Bundle]) -> dict[str, Any]:
         result["quantiles"] = [_quantiles(values) for values in importance.values()]
     if selection == "random":
         # The generator draws a permutation, of which the first are removed at any sparsity.
-        result["removed"] = pack(np.random.RandomState(chooser.seed).permutation(len(everything)))
+        result["removed"] = pack(
+            np.random.RandomState(chooser.choice.seed).permutation(len(everything))
+        )
     elif selection == "layerwise":
         order = np.concatenate(
             [np.argsort(-values, kind="stable") + start for start, values in _blocks(importance)]
         )
-    if selection != "random" or chooser.floor:
+    if selection != "random" or chooser.choice.floor:
         result["order"] = pack(order)
-    if chooser.multiple > 1:
+    if chooser.choice.multiple > 1:
         result["class_order"] = pack(_class_order(chooser.graph, chooser, tied))
     return result
 

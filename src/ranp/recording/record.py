@@ -19,7 +19,7 @@ from ranp.recording.cost_model import cost_model
 from ranp.recording.explorer import QUANTILES, explorer
 from ranp.recording.timelines import predict_timelines
 from ranp.recording.topology import topology
-from ranp.resources import Costs, count
+from ranp.resources import Costs
 from ranp.slimming import Plan
 
 SCHEMA = 1
@@ -50,11 +50,11 @@ def make_record(
             `ranp.recording.timeline_of`); predicted at the traced size if not given.
         files: What else the run wrote; their hashes are noted.
     """
-    graph, model = chooser.graph, chooser.model
+    graph = chooser.graph
     if timelines is None:
         timelines = predict_timelines(chooser, plan)
     alive = plan.alive(graph)
-    full, slim = count(model, graph), count(model, graph, alive)
+    full, slim = chooser.costs(), chooser.costs(alive)
     return {
         "schema": SCHEMA,
         "kind": KIND,
@@ -75,7 +75,7 @@ def make_record(
         "topology": topology(graph),
         "quantiles": list(QUANTILES),
         "explorer": explorer(chooser),
-        "cost_model": cost_model(model, graph, full),
+        "cost_model": cost_model(chooser.model, graph, full),
         "measured": {name: dict(values) for name, values in (measured or {}).items()},
         "timelines": {name: dict(line) for name, line in timelines.items()},
     }

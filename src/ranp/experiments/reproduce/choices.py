@@ -24,12 +24,12 @@ from ranp.datasets.cases import Cases
 from ranp.datasets.loader import Loader
 from ranp.datasets.registry import open_cases
 from ranp.datasets.ucf101 import FRAMES
-from ranp.experiments.cells import COSTS
+from ranp.experiments.cells import COSTS, as_limit
 from ranp.experiments.store import Cell, Store
 from ranp.files import canonical_json
 from ranp.graph import Alive, ChannelGraph, build_graph
-from ranp.pruning import Chooser, Scores, find_method, score
-from ranp.pruning.budget import matched
+from ranp.pruning import METHODS, Choice, Chooser, Scores, find_method, score
+from ranp.pruning.search import meet_budget
 from ranp.resources import count, predict_training_memory
 from ranp.slimming import Plan
 from ranp.training.config import Config, NetworkConfig
@@ -193,7 +193,11 @@ class Choices:
             build_graph(model, (1, *cases[0]["x"].shape)),
             Loader(cases, 1, training=True, workers=self.workers),
             lambda network, batch: task.loss(network(batch["x"]), batch),
-            statistics=tuple(cell["statistics"]),
+            methods=[
+                method
+                for method in METHODS.values()
+                if any(each.name in cell["statistics"] for each in method.statistics)
+            ],
             weights=cell["weights"],
             batches=cell["samples"],
             seed=cell["seed"],
@@ -288,9 +292,10 @@ class Choices:
         budget = amount.get("budget")
         if budget is None:
             sparsity, lam = amount["ranp_f"]
-            reference = Chooser(model, graph, find_method("ranp-f"), self._scores(cell), lam=lam)
+            choice = Choice.make("ranp-f", lam=lam)
+            reference = Chooser(model, graph, choice, self._scores(cell))
             budget = cost(count(model, graph, _floored(reference).choose(sparsity)))
-        sparsity, alive = matched(floored, cost, budget)
+        sparsity, alive = meet_budget(floored, as_limit(amount["resource"], budget))
         deviation = cost(count(model, graph, alive)) / budget - 1
         return sparsity, alive, {"budget": budget, "deviation": deviation}
 
@@ -298,7 +303,8 @@ class Choices:
         method = find_method(cell["method"])
         scores = self._scores(cell) if method.needs_scores else None
         lam = cell["lam"] or 0.0
-        return Chooser(model, graph, method, scores, lam=lam, seed=cell.get("seed") or 0)
+        choice = Choice.make(method, lam=lam, seed=cell.get("seed") or 0)
+        return Chooser(model, graph, choice, scores)
 
     def _scores(self, cell: Cell) -> Scores:
         self.store.require(cell["scores"], self.score)
@@ -306,7 +312,7 @@ class Choices:
 
 
 def _floored(chooser: Chooser) -> Chooser:
-    return replace(chooser, floor=1)
+    return replace(chooser, choice=replace(chooser.choice, floor=1))
 
 
 def _traced(cell: Cell) -> tuple[nn.Module, ChannelGraph]:

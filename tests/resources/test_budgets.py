@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ranp.errors import UsageError
-from ranp.fitting.budgets import Budget, describe, make_budgets, parse_budget
+from ranp.resources.budgets import Budget, describe, parse_budget, parse_budgets
 
 
 @pytest.mark.parametrize(
@@ -40,20 +40,20 @@ def test_amounts(resource, text, amount):
 @pytest.mark.parametrize(
     ("resource", "text", "says"),
     [
-        ("memory", "8 apples", "'8 apples' is no amount of memory; write it as 8GiB"),
-        ("memory", "8GFLOPs", "no amount of memory"),
-        ("memory", "lots", "no amount of memory"),
-        ("memory", "", "no amount of memory"),
-        ("flops", "20GiB", "'20GiB' is no amount of flops; write it as 20GFLOPs"),
-        ("params", "3ms", "no amount of params; write it as 3M"),
-        ("latency", "3M", "no amount of latency; write it as 250ms"),
-        ("memory", "-8GiB", "must be positive, and '-8GiB' is not"),
+        ("memory", "8 apples", "memory must be an amount such as 8GiB or 50%, got '8 apples'"),
+        ("memory", "8GFLOPs", "memory must be an amount such as 8GiB"),
+        ("memory", "lots", "memory must be an amount such as 8GiB"),
+        ("memory", "", "memory must be an amount such as 8GiB"),
+        ("flops", "20GiB", "flops must be an amount such as 20GFLOPs or 50%, got '20GiB'"),
+        ("params", "3ms", "params must be an amount such as 3M"),
+        ("latency", "3M", "latency must be an amount such as 250ms"),
+        ("memory", "-8GiB", "must be positive, got '-8GiB'"),
         ("memory", "0", "must be positive"),
         ("latency", -1.0, "must be positive"),
         ("memory", float("nan"), "must be positive"),
         ("memory", float("inf"), "must be positive"),
-        ("memory", True, "is a number or a text, not True"),
-        ("memory", [8], r"is a number or a text, not \[8\]"),
+        ("memory", True, "must be a number or a string, got True"),
+        ("memory", [8], r"must be a number or a string, got \[8\]"),
     ],
 )
 def test_what_is_no_amount_is_refused(resource, text, says):
@@ -72,12 +72,14 @@ def test_a_share_of_the_full_network(resource):
 
 
 def test_a_budget_is_needed():
-    with pytest.raises(UsageError, match="give a budget: memory, flops, params, latency"):
-        make_budgets({"memory": None, "flops": None})
+    with pytest.raises(
+        UsageError, match="give at least one budget: memory, flops, params, latency"
+    ):
+        parse_budgets({"memory": None, "flops": None})
 
 
 def test_budgets_keep_their_order():
-    made = make_budgets({"memory": "1KiB", "flops": None, "params": 7})
+    made = parse_budgets({"memory": "1KiB", "flops": None, "params": 7})
     assert made == (Budget("memory", 1024.0), Budget("params", 7.0))
 
 

@@ -1,0 +1,154 @@
+"""The least pruned network that keeps the budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import RenderableType
+from torch import Tensor
+
+from ranp.fitting.costing import Costing, LossAt, no_loss
+from ranp.fitting.fitted import Fitted, fit_summary
+from ranp.fitting.latency import FoundInTime, fit_latency
+from ranp.fitting.scoring import ScoringMemoryPlan
+from ranp.fitting.search import Alternative, does_not_fit, find_alternatives, least_pruned
+from ranp.fitting.target import loss_like
+from ranp.fitting.training_step import TrainingStep
+from ranp.pipeline import Events, Result, Scoring, Traced, make_chooser, make_result
+from ranp.pruning import Choice, Chooser, LossFunction
+from ranp.recording import timeline_of
+from ranp.resources.budgets import RESOURCES, Budget
+from ranp.slimming import Init, check_init
+
+
+@dataclass(frozen=True, repr=False)
+class Fit(Result, Fitted):
+    """A network that keeps its budgets, what was fitted, and how it came about."""
+
+    def save(
+        self,
+        directory: str | Path,
+        *,
+        command: str | None = None,
+        data: str | None = None,
+        measured: Mapping[str, Mapping[str, float]] | None = None,
+        timelines: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> Path:
+        """Write what `Result.save` writes; the timelines are those of the step that was fitted."""
+        lines = {name: timeline_of(memory) for name, memory in self.memory.items()}
+        return super().save(
+            directory, command=command, data=data, measured=measured, timelines=timelines or lines
+        )
+
+    def __rich__(self) -> RenderableType:
+        """Return budgets against figures, alternatives, and the kept neurons of every layer."""
+        return fit_summary(self, super().__rich__())
+
+
+def fit_network(
+    traced: Traced,
+    budgets: tuple[Budget, ...],
+    step: TrainingStep,
+    choice: Choice,
+    scoring: Scoring,
+    *,
+    loss: LossFunction | None = None,
+    default_loss: LossAt = no_loss,
+    init: Init = "fresh",
+    network: str | None = None,
+    events: Events | None = None,
+) -> Fit:
+    """Prune a network just as much as its budgets ask for.
+
+    Args:
+        traced: The full network, traced at the size that it is trained at, and a peeked loader.
+        budgets: What a training step may take.
+        step: How the network is going to be trained.
+        choice: Method and settings of the choice.
+        scoring: How the network is scored; with less memory than asked for where that is short.
+        loss: `loss(output, target)` -> scalar tensor; what it keeps takes memory too.
+        default_loss: Stands in for the loss where there is no batch to compute it on.
+        init: Weights of the slim network.
+        network: Name of the network on the command line.
+        events: Listener.
+
+    Raises:
+        DoesNotFit: Nothing that can be pruned keeps the budgets.
+    """
+    check_init(init)
+    events = events or Events()
+    notes: list[str] = []
+    x, y = traced.batches.pair if loss is not None else (None, None)
+    if choice.method.needs_data and scoring.scores is None and isinstance(x, Tensor):
+        plan = ScoringMemoryPlan(traced.model, x, scoring.per)
+        scoring = replace(scoring, per=plan.per, recompute=plan.recompute)
+        notes += [plan.about] if plan.about else []
+    chooser = make_chooser(traced, choice, scoring, events)
+    loss_at = default_loss if x is None else loss_like(loss, x, y, notes.append)
+    fitted = fit_choice(chooser, step, budgets, loss_at=loss_at, events=events)
+    made = make_result(chooser, fitted.sparsity, traced.protect, network=network, init=init)
+    return Fit(**vars(made), **{**vars(fitted), "notes": (*notes, *fitted.notes)})
+
+
+def fit_choice(
+    chooser: Chooser,
+    step: TrainingStep,
+    budgets: tuple[Budget, ...],
+    *,
+    loss_at: LossAt = no_loss,
+    events: Events | None = None,
+) -> Fitted:
+    """Find the least pruned choice of channels that keeps the budgets.
+
+    Args:
+        chooser: Chooses the channels; its graph is traced at the size that is trained at.
+        step: How the network is trained.
+        budgets: At least one.
+        loss_at: The loss in a way to train; it takes memory too.
+        events: Listener; told of each network whose time was measured.
+
+    Raises:
+        DoesNotFit: There is none.
+    """
+    costing = Costing(chooser, loss_at)
+    full = chooser.graph.all_alive()
+    counted = tuple(
+        dict.fromkeys(["memory", "flops", "params", *(budget.resource for budget in budgets)])
+    )
+    whole = costing.figures(full, step, counted)
+    predicted = tuple(
+        budget.absolute(whole[budget.resource]) for budget in budgets if budget.resource in whole
+    )
+    timed = next((budget for budget in budgets if budget.resource not in whole), None)
+    found = least_pruned(costing, step, predicted)
+    if found.best.keeps and timed is not None:
+        found = fit_latency(costing, step, timed, predicted, found, events or Events())
+    in_time = found if isinstance(found, FoundInTime) else None
+    budgets = predicted if in_time is None else (*predicted, in_time.budget)
+    best = found.best
+    if not best.keeps:
+        raise does_not_fit(costing, step, budgets, best)
+    others: tuple[Alternative, ...] = ()
+    if found.binding is not None and RESOURCES[found.binding].shrinks_with_input:
+        others = find_alternatives(costing, step, predicted, best.sparsity)
+    figures = {"full": whole, "slim": costing.figures(best.alive, step, counted)}
+    if in_time is not None:
+        figures["slim"]["latency"] = best.figures["latency"]
+        if in_time.full is not None:
+            figures["full"]["latency"] = in_time.full
+    return Fitted(
+        step=step,
+        budgets=budgets,
+        sparsity=best.sparsity,
+        figures=figures,
+        binding=found.binding,
+        alternatives=others,
+        memory={
+            name: costing.memory(alive, step)
+            for name, alive in (("full", full), ("slim", best.alive))
+        },
+        notes=("the time of what to do instead was not measured",) if timed and others else (),
+    )

@@ -1,0 +1,427 @@
+"""The only orchestration: trace, score, choose, plan, slim.
+
+Everything that prunes (the Python API, the commands, training, experiments) calls these functions;
+`Events` tell it how things go, and let it stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import RenderableType
+from torch import Tensor, nn
+
+from ranp.errors import UsageError
+from ranp.files import ensure_directory
+from ranp.graph import Alive, ChannelGraph, ExampleInput, build_graph, protect_patterns, unwrap
+from ranp.pruning import (
+    Choice,
+    Chooser,
+    Forward,
+    Method,
+    Per,
+    Scores,
+    ScoringWeights,
+    StabilityStop,
+)
+from ranp.pruning import score as score_neurons
+from ranp.pruning.batches import no_forward, split_pair
+from ranp.pruning.equations import check_sparsity
+from ranp.recompute import checkpointed
+from ranp.recording import make_record, write_record
+from ranp.report.terminal import plain, plan_summary
+from ranp.resources import Costs
+from ranp.slimming import Init, Plan, check_init, save_weights, slim_model
+
+
+class Events:
+    """Listens to a pipeline. The methods do nothing here: override those you need."""
+
+    def on_batch(self, scores: Scores) -> bool:
+        """Called after each scored batch; returns whether scoring should stop."""
+        return False
+
+    def on_scored(self, scores: Scores, verdict: str | None) -> None:
+        """Called when scoring has ended or was stopped.
+
+        Args:
+            scores: The scores.
+            verdict: How stable the choice is, where that was asked for (`batches="auto"`).
+        """
+
+    def on_trial(self, sparsity: float, figures: Mapping[str, float]) -> None:
+        """Called for each network that was measured on the way to a budget."""
+
+
+@dataclass(frozen=True)
+class Batches:
+    """A loader whose first batch was looked at.
+
+    Attributes:
+        loader: Yields batches, the first one included; None if there is none.
+        first: The first batch; None if there is none.
+    """
+
+    loader: Iterable[Any] | None = None
+    first: Any = None
+
+    @property
+    def pair(self) -> tuple[Any, Any]:
+        """Input and target of the first batch; None and None without one."""
+        return (None, None) if self.first is None else split_pair(self.first)
+
+
+def peek(loader: Iterable[Any] | None) -> Batches:
+    """Look at the first batch of a loader; an iterator, which yields it once, gets it back."""
+    if loader is None:
+        return Batches()
+    iterator = iter(loader)
+    first = next(iterator, None)
+    if iterator is loader:
+        loader = chain([] if first is None else [first], iterator)
+    return Batches(loader, first)
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A traced network, and what it is scored with.
+
+    Attributes:
+        model: The full network, unwrapped.
+        graph: Its channel graph.
+        batches: What it is scored with.
+        protect: Layers whose neurons must all stay.
+    """
+
+    model: nn.Module
+    graph: ChannelGraph
+    batches: Batches = field(default_factory=Batches)
+    protect: tuple[str, ...] = ()
+
+
+def trace(
+    model: nn.Module,
+    loader: Iterable[Any] | Batches | None = None,
+    *,
+    example_input: ExampleInput | None = None,
+    forward: Forward | None = None,
+    graph: ChannelGraph | None = None,
+    protect: Iterable[str] = (),
+) -> Traced:
+    """Trace a network, once.
+
+    Args:
+        model: Any model.
+        loader: Yields batches to score with.
+        example_input: What to trace the model with; the first batch's input, one sample of it, if
+            not given.
+        forward: The user's own `forward(model, batch)`, if there is one: then a batch may be
+            anything.
+        graph: The model's channel graph, if there is one already; it must protect what must stay.
+        protect: Layers whose neurons must all stay.
+    """
+    model, protect = unwrap(model), tuple(protect)
+    batches = loader if isinstance(loader, Batches) else Batches(loader)
+    if graph is not None:
+        _check_protected(model, graph, protect)
+        return Traced(model, graph, batches, protect)
+    if example_input is None:
+        batches = peek(batches.loader) if batches.first is None else batches
+        example_input = _example(batches, forward)
+    return Traced(model, build_graph(model, example_input, protect=protect), batches, protect)
+
+
+def _example(batches: Batches, forward: Forward | None) -> ExampleInput:
+    """Return one sample of the first batch to trace with."""
+    if batches.first is None:
+        raise UsageError("give an example_input: there is no batch to take it from")
+    try:
+        x, _ = batches.pair
+    except UsageError as error:
+        if forward is None:
+            raise
+        raise UsageError(
+            "give an example_input: only your forward knows what a batch is made of"
+        ) from error
+    if not isinstance(x, Tensor):
+        raise UsageError("give an example_input: the batch's input is not a single tensor")
+    # A shape stands for floating-point numbers, on the model's device.
+    return (1, *x.shape[1:]) if x.is_floating_point() else x[:1]
+
+
+def _check_protected(model: nn.Module, graph: ChannelGraph, protect: tuple[str, ...]) -> None:
+    patterns = protect_patterns(model, protect)
+    for name, layer in graph.layers.items():
+        asked_for = any(fnmatchcase(name, pattern) for pattern in patterns)
+        if asked_for and graph.removable[layer.neurons].any():
+            raise UsageError(
+                f"the given graph does not protect '{name}'; trace the model with protect"
+            )
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How a network is scored.
+
+    Attributes:
+        forward: `forward(model, batch)` -> scalar loss; None for methods without data.
+        batches: Most batches to score; None for all, "auto" to stop when the kept neurons no
+            longer change.
+        per: Whether whole batches are scored, or their samples one by one.
+        weights: Weights to score with (see `ranp.pruning.state`).
+        seed: Seed of fresh weights and dropout.
+        recompute: Whether activations are recomputed instead of kept, to save memory.
+        source: What the batches are made of, to be kept with the scores.
+        resume: Scores of the first batches, to go on from.
+        scores: Scores that exist already: nothing is scored.
+    """
+
+    forward: Forward | None = None
+    batches: int | Literal["auto"] | None = None
+    per: Per = "batch"
+    weights: ScoringWeights = "fresh"
+    seed: int = 0
+    recompute: bool = False
+    source: Mapping[str, Any] = field(default_factory=dict)
+    resume: Scores | None = None
+    scores: Scores | None = None
+
+
+def score(
+    traced: Traced,
+    methods: Iterable[Method],
+    scoring: Scoring,
+    events: Events | None = None,
+    stop: StabilityStop | None = None,
+) -> Scores:
+    """Score every neuron of a network, in one pass over the data, for some methods.
+
+    Args:
+        traced: The network and the loader.
+        methods: Methods that the scores must serve.
+        scoring: How to score.
+        events: Listener.
+        stop: Ends scoring when the choice is stable.
+    """
+    methods, events = tuple(methods), events or Events()
+    needs_data = any(method.needs_data for method in methods)
+    if needs_data and traced.batches.loader is None:
+        raise UsageError("give a loader: these methods score with data")
+    if needs_data and scoring.forward is None:
+        raise UsageError("give a loss(output, target), or a forward(model, batch) -> loss")
+
+    def enough(scores: Scores) -> bool:
+        interrupted = events.on_batch(scores)
+        return (stop is not None and stop(scores)) or interrupted
+
+    with checkpointed(traced.model) if scoring.recompute else nullcontext():
+        scores = score_neurons(
+            traced.model,
+            traced.graph,
+            traced.batches.loader if needs_data else None,
+            scoring.forward if needs_data and scoring.forward else no_forward,
+            methods=methods,
+            weights=scoring.weights,
+            batches=None if scoring.batches == "auto" else scoring.batches,
+            per=scoring.per,
+            enough=enough,
+            seed=scoring.seed,
+            resume=scoring.resume,
+            source=scoring.source,
+        )
+    if stop is not None:
+        scores = stop.annotate(scores)
+    events.on_scored(scores, None if stop is None else stop.verdict)
+    return scores
+
+
+def make_chooser(
+    traced: Traced,
+    choice: Choice,
+    scoring: Scoring,
+    events: Events | None = None,
+    *,
+    sparsity: float | None = None,
+) -> Chooser:
+    """Return the chooser of a network, scored if its method needs scores.
+
+    Args:
+        traced: The network and the loader.
+        choice: Method and settings.
+        scoring: How to score.
+        events: Listener.
+        sparsity: Sparsity at which the choice must be stable, for `batches="auto"`.
+    """
+    # Built first: what makes no sense is refused before anything is scored.
+    chooser = Chooser(traced.model, traced.graph, choice, scoring.scores)
+    if not choice.method.needs_scores or scoring.scores is not None:
+        return chooser
+    stop = None
+    if scoring.batches == "auto":
+        if sparsity is None:
+            raise UsageError("batches='auto' needs a sparsity at which the choice must be stable")
+        stop = StabilityStop(lambda scores: replace(chooser, scores=scores).choose(sparsity))
+    return replace(chooser, scores=score(traced, [choice.method], scoring, events, stop))
+
+
+@dataclass(frozen=True, repr=False)
+class Result:
+    """A pruned network and how it came about.
+
+    Attributes:
+        model: The slim network, ready to train.
+        plan: Which neurons were kept; portable.
+        chooser: What the plan was chosen by; chooses at any other sparsity too.
+        before: Costs of the full network.
+        after: Costs of the slim network.
+    """
+
+    model: nn.Module
+    plan: Plan
+    chooser: Chooser
+    before: Costs
+    after: Costs
+
+    @property
+    def scores(self) -> Scores | None:
+        """To plan again without data; None for methods that need none."""
+        return self.chooser.scores
+
+    def save(
+        self,
+        directory: str | Path,
+        *,
+        command: str | None = None,
+        data: str | None = None,
+        measured: Mapping[str, Mapping[str, float]] | None = None,
+        timelines: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> Path:
+        """Write plan, weights, scores and record into a directory; `ranp report` makes the page.
+
+        Args:
+            directory: Created if it does not exist.
+            command: Command line that makes it again, for the report.
+            data: What the network was scored with, for the report.
+            measured: Time and memory of training steps (see `ranp.recording.make_record`).
+            timelines: Bytes alive in a training step (the same).
+
+        Returns:
+            The directory.
+        """
+        out = ensure_directory(directory)
+        self.plan.save(out / "plan.json")
+        save_weights(self.model, out / "weights.safetensors")
+        names = ["plan.json", "weights.safetensors"]
+        if self.scores is not None:
+            self.scores.save(out / "scores.safetensors")
+            names.append("scores.safetensors")
+        record = make_record(
+            self.chooser,
+            self.plan,
+            command=command,
+            data=data,
+            measured=measured,
+            timelines=timelines,
+            files={name: out / name for name in names},
+        )
+        write_record(out, record)
+        return out
+
+    def __rich__(self) -> RenderableType:
+        """Return the table of before and after, and the kept neurons of every layer."""
+        return plan_summary(self.plan.method, self.plan.costs, self.plan.layers)
+
+    def __str__(self) -> str:
+        """Return the same as text."""
+        return plain(self)
+
+    __repr__ = __str__
+
+
+def prune(
+    traced: Traced,
+    choice: Choice,
+    sparsity: float,
+    scoring: Scoring,
+    *,
+    init: Init = "fresh",
+    network: str | None = None,
+    events: Events | None = None,
+) -> Result:
+    """Score a traced network, choose its neurons at a sparsity, and build the slim network.
+
+    Raises:
+        InfeasibleError: A layer would lose all its neurons.
+    """
+    check_sparsity(sparsity)
+    check_init(init)
+    chooser = make_chooser(traced, choice, scoring, events, sparsity=sparsity)
+    return make_result(chooser, sparsity, traced.protect, network=network, init=init)
+
+
+def make_result(
+    chooser: Chooser,
+    sparsity: float,
+    protect: Iterable[str] = (),
+    *,
+    network: str | None = None,
+    init: Init = "fresh",
+) -> Result:
+    """Return plan and slim network of a choice at a sparsity.
+
+    Raises:
+        InfeasibleError: A layer would lose all its neurons.
+    """
+    alive = chooser.choose_feasible(sparsity)
+    plan = make_plan(chooser, sparsity, protect, network, alive=alive)
+    seed = chooser.choice.seed
+    return Result(
+        model=slim_model(chooser.model, chooser.graph, alive, init=init, seed=seed),
+        plan=plan,
+        chooser=chooser,
+        before=chooser.costs(),
+        after=chooser.costs(alive),
+    )
+
+
+def make_plan(
+    chooser: Chooser,
+    sparsity: float,
+    protect: Iterable[str] = (),
+    network: str | None = None,
+    *,
+    alive: Alive | None = None,
+    **settings: Any,
+) -> Plan:
+    """Return the plan of a choice at a sparsity, with all it depends on.
+
+    Args:
+        chooser: Chooses the living channels.
+        sparsity: Share of neurons to remove.
+        protect: Layers that the user protected.
+        network: Name of the network on the command line.
+        alive: The living channels, if they were chosen already.
+        settings: What else to keep among the plan's settings.
+
+    Raises:
+        InfeasibleError: A layer would lose all its neurons.
+    """
+    alive = chooser.choose_feasible(sparsity) if alive is None else alive
+    settings = {"sparsity": sparsity, **chooser.choice.to_dict(), **settings}
+    if chooser.scores is not None:
+        settings["scoring"] = {**chooser.scores.settings, "batches": chooser.scores.batches}
+    return Plan.make(
+        chooser.graph,
+        alive,
+        method=chooser.choice.method.name,
+        settings=settings,
+        costs={"full": chooser.costs().totals(), "slim": chooser.costs(alive).totals()},
+        protect=tuple(protect),
+        network=network,
+    )

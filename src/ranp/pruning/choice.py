@@ -1,0 +1,89 @@
+"""The choice of neurons as one value: method, lambda, resource, coupling, floor, multiple, seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from ranp.errors import UsageError
+from ranp.pruning.coupling import Coupling
+from ranp.pruning.methods import Method, find_method
+from ranp.resources.budgets import find_resource
+
+DEFAULT_LAMBDA = 11.0  # the paper's value for ShapeNet
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Everything that a choice of neurons depends on, but for network, scores and sparsity.
+
+    Attributes:
+        method: Row of the table of methods.
+        lam: lambda of Eq. 10.
+        resource: What Eq. 10 reweights by: the name of a resource, or a cost for every layer; the
+            method's own if None.
+        coupling: How tied channels are decided (see `ranp.pruning.coupling`).
+        floor: Least number of neurons that every layer keeps.
+        multiple: Channel counts are rounded up to a multiple of it.
+        seed: Seed of random selection.
+    """
+
+    method: Method
+    lam: float = DEFAULT_LAMBDA
+    resource: str | Mapping[str, float] | None = None
+    coupling: Coupling = "paper"
+    floor: int = 0
+    multiple: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense."""
+        if self.floor < 0:
+            raise UsageError(f"floor must not be negative, got {self.floor}")
+        if self.multiple < 1:
+            raise UsageError(f"multiple must be at least 1, got {self.multiple}")
+        if self.coupling not in get_args(Coupling):
+            known = ", ".join(get_args(Coupling))
+            raise UsageError(f"coupling must be one of {known}, got '{self.coupling}'")
+        if not 0 <= self.lam < math.inf:
+            raise UsageError(f"lambda must be finite and not negative, got {self.lam}")
+        if isinstance(self.resource, str) and find_resource(self.resource).layer_costs is None:
+            raise UsageError(f"resource '{self.resource}' has no cost per layer; use another")
+
+    @classmethod
+    def make(
+        cls,
+        method: str | Method = "ranp-f",
+        *,
+        lam: float | None = None,
+        resource: str | Mapping[str, float] | None = None,
+        coupling: Coupling = "paper",
+        floor: int = 0,
+        multiple: int = 1,
+        seed: int = 0,
+    ) -> Choice:
+        """Build a choice from the keywords of `ranp.prune`; lambda is the paper's if None."""
+        return cls(
+            find_method(method) if isinstance(method, str) else method,
+            DEFAULT_LAMBDA if lam is None else lam,
+            resource,
+            coupling,
+            floor,
+            multiple,
+            seed,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all but the method as plain values, for a plan's settings."""
+        return {
+            "lambda": self.lam,
+            "resource": dict(self.resource)
+            if isinstance(self.resource, Mapping)
+            else self.resource,
+            "coupling": self.coupling,
+            "floor": self.floor,
+            "multiple": self.multiple,
+            "seed": self.seed,
+        }

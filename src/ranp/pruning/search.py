@@ -1,0 +1,118 @@
+"""Searches over sparsity: the largest that holds, and the one that meets a budget."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ranp.errors import InfeasibleError
+from ranp.graph import Alive
+from ranp.resources.budgets import Budget
+
+if TYPE_CHECKING:
+    from ranp.pruning.choose import Chooser
+
+DELTA = 1e-4
+"""Tolerance of every search over sparsity, as in Algorithm 2."""
+
+_NEXT_IN_LINE = 0.02
+"""Share of neurons that may be given back to fill what is left of a budget."""
+
+_NEAR = 1e-3
+"""Share of a budget that need not be filled."""
+
+
+def bisect(holds: Callable[[float], bool]) -> float:
+    """Return the largest sparsity in [0, 1], to `DELTA`, at which a condition holds.
+
+    Args:
+        holds: Condition that holds at 0, and from some sparsity on does not.
+    """
+    kappa_min, kappa_max = 0.0, 1.0
+    while kappa_max - kappa_min > DELTA:
+        kappa = 0.5 * (kappa_min + kappa_max)
+        if holds(kappa):
+            kappa_min = kappa
+        else:
+            kappa_max = kappa
+    return kappa_min
+
+
+def floor_sparsity(sparsity: float) -> str:
+    """Format a largest feasible sparsity, rounded down: rounded up, it would not be feasible."""
+    return f"{math.floor(1e4 * sparsity) / 1e4:.4f}"
+
+
+def smallest_sparsity(chooser: Chooser, keeps: Callable[[Alive], bool]) -> float | None:
+    """Return the smallest feasible sparsity, to `DELTA`, whose living channels keep a budget.
+
+    Args:
+        chooser: Chooses the living channels at a sparsity.
+        keeps: Whether living channels keep the budget; if so, any subset of them does too.
+
+    Returns:
+        None if not even the largest feasible sparsity keeps it.
+    """
+    if keeps(chooser.choose(0.0)):
+        return 0.0
+    most = chooser.max_sparsity()
+    exceeded = bisect(lambda sparsity: sparsity <= most and not keeps(chooser.choose(sparsity)))
+    sparsity = min(exceeded + DELTA, most)
+    return sparsity if keeps(chooser.choose(sparsity)) else None
+
+
+def meet_budget(
+    chooser: Chooser, budget: Budget, *, window: float = _NEXT_IN_LINE
+) -> tuple[float, Alive]:
+    """Return a sparsity and the living channels that come nearest to a budget.
+
+    With the same share of every layer, many layers gain a neuron at the same sparsity: between
+    one width and the next a network's cost jumps by several per cent. Where neurons are ranked, a
+    single one of a layer at full resolution can be as much. So neurons are given back one by one,
+    the most expensive first, as long as the budget allows: those of the step, then those next in
+    line, until a thousandth is left; and one more, if that comes nearer.
+
+    Args:
+        chooser: Chooses the living channels at a sparsity.
+        budget: Budget on a resource that is counted, such as "flops" or "params".
+        window: How far down the ranking neurons may come from, in sparsity. `DELTA` keeps to the
+            method's own ranking: neurons of the step come back, and none before its turn.
+
+    Raises:
+        InfeasibleError: The smallest feasible network exceeds the budget.
+    """
+    limit = budget.absolute(budget.total(chooser.costs())).limit
+
+    def cost(alive: Alive) -> float:
+        return budget.total(chooser.costs(alive))
+
+    sparsity = smallest_sparsity(chooser, lambda alive: cost(alive) <= limit)
+    if sparsity is None:
+        most = chooser.max_sparsity()
+        raise InfeasibleError(
+            f"{chooser.choice.method.name} cannot come down to {limit:.6g}: at its largest "
+            f"feasible sparsity, {floor_sparsity(most)}, the network still costs "
+            f"{cost(chooser.choose(most)):.6g}"
+        )
+    alive = chooser.choose(sparsity)
+    if limit - cost(alive) <= _NEAR * limit:
+        return sparsity, alive
+    for reach in (DELTA, window):
+        waiting = np.flatnonzero(chooser.choose(max(sparsity - reach, 0.0)) & ~alive).tolist()
+        prices = {neuron: cost(_with(alive, neuron)) for neuron in waiting}
+        for neuron in sorted(waiting, key=lambda each: -prices[each]):
+            if (spent := cost(more := _with(alive, neuron))) <= limit:
+                alive = more
+                if limit - spent <= _NEAR * limit:
+                    return sparsity, alive
+    around = [alive, *(_with(alive, neuron) for neuron in waiting)]
+    return sparsity, min(around, key=lambda each: abs(cost(each) - limit))
+
+
+def _with(alive: Alive, neuron: int) -> Alive:
+    more = alive.copy()
+    more[neuron] = True
+    return more

@@ -1,0 +1,237 @@
+"""Resources and budgets on them: one vocabulary for Eq. 10, fitting, comparisons and races."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from torch import nn
+
+from ranp.errors import UsageError, suggest
+from ranp.graph import ChannelGraph
+from ranp.resources.counting import Costs
+from ranp.resources.latency import latency_table
+
+Amount = str | float
+
+_DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BINARY = {f"{prefix}i": 2 ** (10 * power) for power, prefix in enumerate("kmgt", start=1)}
+
+
+def _units(prefixes: Mapping[str, float], *names: str) -> dict[str, float]:
+    """Return the size of each unit, such as "gib" in bytes, in lower case."""
+    return {prefix + name: factor for prefix, factor in prefixes.items() for name in names}
+
+
+_BYTES = _units(_DECIMAL, "", "b") | _units(_BINARY, "", "b")
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A resource of a network: what Eq. 10 reweights by, or what a budget limits.
+
+    Attributes:
+        name: Name of the resource.
+        about: One line for people.
+        units: Size of each unit that an amount may be written in, in lower case; "" for none.
+        example: An amount, for messages.
+        describe: Formats an amount.
+        layer_costs: Cost of each layer of a network, tau of Eq. 10; None if it has none.
+        total: Total of a counted network; None if it is predicted or measured instead.
+        shrinks_with_input: Whether smaller inputs take less of it.
+    """
+
+    name: str
+    about: str
+    units: Mapping[str, float]
+    example: str
+    describe: Callable[[float], str]
+    layer_costs: Callable[[nn.Module, ChannelGraph, Costs], Mapping[str, float]] | None = None
+    total: Callable[[Costs], float] | None = None
+    shrinks_with_input: bool = False
+
+
+def _per_layer(column: str) -> Callable[[nn.Module, ChannelGraph, Costs], Mapping[str, float]]:
+    return lambda model, graph, costs: {
+        layer.name: float(getattr(layer, column)) for layer in costs.layers
+    }
+
+
+def _describe_bytes(value: float) -> str:
+    return f"{value / 2**30:.2f} GiB" if value >= 2**30 else f"{value / 2**20:.1f} MiB"
+
+
+def _describe_flops(value: float) -> str:
+    return f"{value / 1e9:.2f} GFLOPs" if value >= 1e7 else f"{value / 1e6:.3f} MFLOPs"
+
+
+RESOURCES: dict[str, Resource] = {}
+"""The known resources, by name."""
+
+
+def register_resource(resource: Resource) -> Resource:
+    """Add a resource, for `resource=` of Eq. 10 and for budgets.
+
+    Raises:
+        UsageError: There is another of that name.
+    """
+    if RESOURCES.get(resource.name, resource) != resource:
+        raise UsageError(f"resource '{resource.name}' is registered already; use another name")
+    RESOURCES[resource.name] = resource
+    return resource
+
+
+for _resource in (
+    Resource(
+        "memory",
+        "peak of a training step, predicted; in Eq. 10, activations of each layer",
+        _BYTES,
+        "8GiB",
+        _describe_bytes,
+        layer_costs=_per_layer("activations"),
+        shrinks_with_input=True,
+    ),
+    Resource(
+        "flops",
+        "operations of a forward pass of one sample",
+        _units(_DECIMAL, "", "flop", "flops"),
+        "20GFLOPs",
+        _describe_flops,
+        layer_costs=_per_layer("flops"),
+        total=lambda costs: costs.gflops * 1e9,
+        shrinks_with_input=True,
+    ),
+    Resource(
+        "params",
+        "number of parameters",
+        _units(_DECIMAL, ""),
+        "3M",
+        lambda value: f"{value:,.0f} parameters",
+        layer_costs=_per_layer("parameters"),
+        total=lambda costs: float(costs.parameters),
+    ),
+    Resource(
+        "latency",
+        "seconds of a training step, measured on this machine",
+        {"": 1, "s": 1, "ms": 1e-3, "us": 1e-6, "min": 60},
+        "250ms",
+        lambda value: f"{value:.2f} s" if value >= 1 else f"{1e3 * value:.1f} ms",
+        layer_costs=lambda model, graph, costs: latency_table(model, graph),
+    ),
+    Resource(
+        "activations",
+        "the paper's memory: outputs of all layers of one sample, 4 bytes each",
+        _BYTES,
+        "200MB",
+        _describe_bytes,
+        layer_costs=_per_layer("activations"),
+        total=lambda costs: costs.memory_mb * 2**20,
+        shrinks_with_input=True,
+    ),
+    Resource(
+        "gflops",
+        "flops in units of 1e9",
+        {"": 1},
+        "5",
+        lambda value: f"{value:.2f} GFLOPs",
+        layer_costs=_per_layer("flops"),
+        total=lambda costs: costs.gflops,
+        shrinks_with_input=True,
+    ),
+):
+    register_resource(_resource)
+
+
+def find_resource(name: str) -> Resource:
+    """Return the resource of that name, or raise an error that suggests the closest."""
+    if name not in RESOURCES:
+        raise UsageError(f"unknown resource '{name}'.{suggest(name, RESOURCES)}")
+    return RESOURCES[name]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """An upper bound on one resource.
+
+    Attributes:
+        resource: Name of the resource.
+        limit: The bound, in the resource's own unit (bytes, operations, parameters, seconds).
+        of_full: Whether the bound is a share of what the full network takes.
+    """
+
+    resource: str
+    limit: float
+    of_full: bool = False
+
+    def __str__(self) -> str:
+        if self.of_full:
+            return f"{100 * self.limit:g} % of the full network's {self.resource}"
+        return describe(self.resource, self.limit)
+
+    def absolute(self, full: float) -> Budget:
+        """Return the same bound in absolute figures.
+
+        Args:
+            full: What the full network takes of the resource.
+        """
+        return Budget(self.resource, self.limit * full) if self.of_full else self
+
+    def total(self, costs: Costs) -> float:
+        """Return what a counted network takes of the resource.
+
+        Raises:
+            UsageError: The resource is not counted, but predicted or measured.
+        """
+        total = find_resource(self.resource).total
+        if total is None:
+            counted = ", ".join(name for name, each in RESOURCES.items() if each.total)
+            raise UsageError(f"a budget here must be on one of {counted}, got '{self.resource}'")
+        return total(costs)
+
+
+_NUMBER_AND_UNIT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([a-z]*|%)\s*")
+
+
+def parse_budget(resource: str, amount: Amount) -> Budget:
+    """Return the budget for an amount such as "8GiB", "20GFLOPs", "3M", "250ms", or a number.
+
+    A number is in bytes, operations, parameters or seconds. "GB" is 10^9 bytes, "GiB" 2^30. "50%"
+    is half of what the full network takes.
+    """
+    row = find_resource(resource)
+    if isinstance(amount, bool) or not isinstance(amount, (str, int, float)):
+        raise UsageError(f"a budget of {resource} must be a number or a string, got {amount!r}")
+    limit, share = float("nan"), False
+    if isinstance(amount, str):
+        match = _NUMBER_AND_UNIT.fullmatch(amount.lower())
+        units = {**row.units, "%": 0.01}
+        if match is None or match[2] not in units:
+            raise UsageError(
+                f"a budget of {resource} must be an amount such as {row.example} or 50%, "
+                f"got '{amount}'"
+            )
+        limit, share = float(match[1]) * units[match[2]], match[2] == "%"
+    else:
+        limit = float(amount)
+    if not 0 < limit < math.inf:
+        raise UsageError(f"a budget of {resource} must be positive, got {amount!r}")
+    return Budget(resource, limit, of_full=share)
+
+
+def parse_budgets(amounts: Mapping[str, Amount | None]) -> tuple[Budget, ...]:
+    """Return the budgets for amounts by resource, in their order; None sets no budget.
+
+    Raises:
+        UsageError: There is none, or one cannot be understood.
+    """
+    budgets = tuple(parse_budget(name, text) for name, text in amounts.items() if text is not None)
+    if not budgets:
+        raise UsageError(f"give at least one budget: {', '.join(RESOURCES)}")
+    return budgets
+
+
+def describe(resource: str, value: float) -> str:
+    """Format an amount of a resource for people."""
+    return find_resource(resource).describe(value)
