@@ -225,7 +225,7 @@ def test_a_graph_that_is_given_must_protect_what_is_asked_for():
 
 def test_modules_without_shapes_are_named():
     model = nn.Sequential(nn.LazyConv3d(4, 3, padding=1), nn.ReLU(), nn.Conv3d(4, 2, 1))
-    with pytest.raises(ranp.UsageError, match=r"'0\.weight' has no shape yet: run the model once"):
+    with pytest.raises(ranp.UsageError, match=r"'0\.weight' has no shape yet; run the model once"):
         ranp.prune(model, batches(1), F.cross_entropy, sparsity=0.5)
 
 
