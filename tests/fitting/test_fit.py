@@ -215,7 +215,43 @@ def test_targets_grow_with_the_step():
     targets = (torch.zeros(2, 8, 6), torch.zeros(2, 3), torch.zeros(5))
     at = loss_like(loss, torch.zeros(2, 1, 8, 6), targets, print)
     at(TrainingStep(batch=7, sample=(1, 80, 60)))(torch.zeros(1))
-    assert seen == [((7, 80, 60), (7, 3), (5,))]
+    halves = (torch.zeros(2, 1, 4, 6), torch.zeros(2, 1, 4, 3), torch.zeros(2, 1, 1, 1))
+    at = loss_like(loss, torch.zeros(2, 1, 8, 6), halves, print)
+    at(TrainingStep(batch=7, sample=(1, 80, 60)))(torch.zeros(1))
+    at = loss_like(loss, torch.zeros(2, 1, 8), (torch.zeros(2, 8), torch.zeros(2, 4)), print)
+    at(TrainingStep(batch=7, sample=(1, 80)))(torch.zeros(1))
+    assert seen == [
+        ((7, 80, 60), (7, 3), (5,)),
+        ((7, 1, 40, 60), (7, 1, 40, 30), (7, 1, 1, 1)),
+        ((7, 80), (7, 4)),
+    ]
+
+
+class DeeplySupervised(nn.Module):
+    """Two resolutions, each with a head."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv3d(1, 16, 3, padding=1)
+        self.second = nn.Conv3d(16, 16, 3, stride=2, padding=1)
+        self.heads = nn.ModuleList([nn.Conv3d(16, 3, 1), nn.Conv3d(16, 3, 1)])
+
+    def forward(self, x):
+        x = self.first(x).relu()
+        return [self.heads[0](x), self.heads[1](self.second(x).relu())]
+
+
+def test_targets_of_several_resolutions():
+    def loss(outputs, targets):
+        return sum(F.cross_entropy(o, t) for o, t in zip(outputs, targets, strict=True))
+
+    targets = [torch.zeros(2, edge, edge, edge, dtype=torch.long) for edge in (8, 4)]
+    batch = {"data": torch.randn(2, 1, 8, 8, 8), "target": targets}
+    result = ranp.fit(
+        DeeplySupervised(), [batch], loss, memory="60%", batch=4, input=(1, 16, 16, 16)
+    )
+    assert result.fitted.figures["slim"]["memory"] <= 0.6 * result.fitted.figures["full"]["memory"]
+    assert result.fitted.notes == ()
 
 
 @pytest.mark.parametrize(

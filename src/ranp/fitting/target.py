@@ -29,8 +29,9 @@ def loss_like(
     Args:
         loss: From output and target to a scalar; None for the mean of the outputs.
         x: The input of a batch.
-        target: Its target. Dimensions that are as large as those of the input at the same place
-            grow with it: the first with the batch, the last with space.
+        target: Its target, or several. Dimensions that are as large as those of the input at the
+            same place grow with it: the first with the batch, the last with space. Targets of
+            lower resolutions (deep supervision) keep their share of it.
         tell: Is told, once, if the loss depends on values: fake tensors have none.
     """
     if loss is None or x is None:
@@ -42,9 +43,10 @@ def loss_like(
     )
 
     def resized(shape: tuple[int, ...], step: TrainingStep) -> tuple[int, ...]:
-        sizes = list(shape)
-        if space and sizes[-len(space) :] == list(space):
-            sizes[-len(space) :] = step.sample[1:]
+        sizes, edges = list(shape), shape[-len(space) :]
+        if _is_downsampled(shape, space):
+            trained = zip(step.sample[1:], edges, space, strict=True)
+            sizes[-len(space) :] = [round(new * edge / whole) for new, edge, whole in trained]
         if sizes and shape[0] == samples:
             sizes[0] = step.batch
         return tuple(sizes)
@@ -67,3 +69,16 @@ def loss_like(
         return value
 
     return at
+
+
+def _is_downsampled(shape: tuple[int, ...], space: tuple[int, ...]) -> bool:
+    """Return whether a target ends in the input's edges, or in whole fractions of them.
+
+    A single edge that differs says nothing: it may be a number of classes.
+    """
+    edges = shape[-len(space) :]
+    if edges == space or len(space) < 2 or len(shape) <= len(space):
+        return bool(space) and edges == space
+    return max(edges) > 1 and all(
+        edge > 0 and whole % edge == 0 for whole, edge in zip(space, edges, strict=True)
+    )
