@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import repeat
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -22,6 +24,26 @@ def test_an_empty_loader():
         run([])
     with pytest.raises(UsageError, match="yields no batches"):
         run(iter(()))
+
+
+class Endless(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return repeat((torch.ones(2), torch.tensor(1)))
+
+
+@pytest.mark.parametrize(
+    "loader",
+    [
+        lambda: repeat((torch.ones(1, 2), torch.tensor([1]))),
+        lambda: torch.utils.data.DataLoader(Endless(), 1),
+    ],
+)
+def test_a_loader_that_never_ends_is_stopped(loader):
+    model = nn.Linear(2, 2)
+    graph = traced(model, 1, 2)
+    with pytest.warns(UserWarning, match="stopped after 1000 batches; give batches="):
+        assert score(model, graph, loader(), cross_entropy).batches == 1000
+    assert score(model, graph, loader(), cross_entropy, batches=3).batches == 3
 
 
 @pytest.mark.parametrize("batches", [0, -3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
 from itertools import count, islice
@@ -14,6 +15,9 @@ from torch.utils.data.distributed import DistributedSampler
 
 from ranp.pruning.batches import batch_size, samples
 from ranp.pruning.scores import ByLayer, Scores
+
+MOST_UNSIZED_BATCHES = 1000
+"""Where a loader without a length is stopped: it may never end."""
 
 
 def rank_and_world_size() -> tuple[int, int]:
@@ -41,7 +45,8 @@ def own_batches(loader: Iterable[Any], done: int, limit: int | None) -> Iterator
     Args:
         loader: Yields batches.
         done: Batches that were scored before, by all processes together.
-        limit: How many batches there may be, of all processes together.
+        limit: How many batches there may be, of all processes together. Without one, a loader
+            that has no length is stopped, with a warning, where it seems never to end.
     """
     rank, processes = rank_and_world_size()
     sampler = _sharding(loader)
@@ -50,9 +55,30 @@ def own_batches(loader: Iterable[Any], done: int, limit: int | None) -> Iterator
     else:
         batches, numbers = _without_padding(loader, sampler), count(rank, processes)
         limit = None if limit is None else len(range(rank, limit, processes))
+    if limit is None and not _has_length(loader):
+        batches = _stopped(batches)
     for number, batch in zip(numbers, islice(batches, limit), strict=False):
         if number >= done and number % processes == rank:
             yield number, batch
+
+
+def _has_length(loader: Iterable[Any]) -> bool:
+    """Return whether a loader knows how many batches it has; one of a stream raises instead."""
+    try:
+        return len(cast(Sized, loader)) >= 0
+    except TypeError:
+        return False
+
+
+def _stopped(batches: Iterator[Any]) -> Iterator[Any]:
+    """Yield batches up to a number that no choice of neurons needs."""
+    yield from islice(batches, MOST_UNSIZED_BATCHES)
+    if next(batches, None) is not None:
+        warnings.warn(
+            f"the loader has no length, and was stopped after {MOST_UNSIZED_BATCHES} batches; "
+            "give batches= to score with another number",
+            stacklevel=2,
+        )
 
 
 def _sharding(loader: Iterable[Any]) -> DistributedSampler[Any] | None:
