@@ -20,6 +20,7 @@ from ranp.cli import (
     fit,
     inspect,
     methods,
+    nnunet,
     plan,
     predict,
     profile,
@@ -52,6 +53,7 @@ for panel, modules in _PANELS.items():
         name = module.__name__.rpartition(".")[2]
         app.command(name, rich_help_panel=panel)(module.command)
 app.add_typer(data.app, name="data", rich_help_panel="Train")
+app.add_typer(nnunet.app, name="nnunet", rich_help_panel="Train")
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,0 +1,109 @@
+"""`ranp nnunet`: slim networks in nnU-Net's plans files."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from ranp.cli._common import JsonOption, QuietOption, say, show, show_json
+
+app = typer.Typer(help="Slim networks for nnU-Net v2, in its plans files.", no_args_is_help=True)
+
+
+@app.command()
+def prune(
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="Number or name.")],
+    configuration: Annotated[
+        str, typer.Argument(metavar="CONFIG", help="2d, 3d_fullres or 3d_lowres.")
+    ],
+    plans: Annotated[
+        str, typer.Option("-p", "--plans", help="Name of the plans to prune.")
+    ] = "nnUNetPlans",
+    flops: Annotated[
+        str | None, typer.Option(help="What a forward pass of a sample may cost: 10%, 20GFLOPs.")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="What a training step may take: 8GiB, 50%.")
+    ] = None,
+    params: Annotated[
+        str | None, typer.Option(help="How many parameters there may be: 3M, 10%.")
+    ] = None,
+    sparsity: Annotated[
+        float | None, typer.Option(help="Share of neurons to remove, in the place of budgets.")
+    ] = None,
+    method: Annotated[str, typer.Option(help="See `ranp methods`.")] = "ranp-f",
+    fold: Annotated[
+        str, typer.Option(help="Fold whose training cases are scored with, or all.")
+    ] = "0",
+    batches: Annotated[int, typer.Option(min=1, help="Batches to score with.")] = 8,
+    out_plans: Annotated[
+        str | None, typer.Option(help="Name of the slim plans; PLANS_ranp if not given.")
+    ] = None,
+    trainer: Annotated[str, typer.Option(help="nnU-Net's trainer class.")] = "nnUNetTrainer",
+    device: Annotated[
+        Literal["cpu", "cuda"], typer.Option(help="What the network will be trained on.")
+    ] = "cuda",
+    seed: Annotated[int, typer.Option(help="For batches and fresh weights.")] = 0,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Prune a configuration of nnU-Net's plans, and write plans for the slim network."""
+    from ranp.errors import UsageError
+    from ranp.integrations.nnunet import prune_plans, slim_plans_summary
+    from ranp.integrations.nnunet.summary import to_dict
+
+    if fold != "all" and not fold.isdecimal():
+        raise UsageError(f"fold must be a number or 'all', got '{fold}'")
+    made = prune_plans(
+        dataset,
+        configuration,
+        plans,
+        flops=flops,
+        memory=memory,
+        params=params,
+        sparsity=sparsity,
+        method=method,
+        fold="all" if fold == "all" else int(fold),
+        batches=batches,
+        out_plans=out_plans,
+        trainer=trainer,
+        device=device,
+        seed=seed,
+        command=shlex.join(["ranp", *sys.argv[1:]]),
+        tell=lambda message: say(quiet, message),
+    )
+    if as_json:
+        about = {"plans": str(made.path), "report": str(made.report), **to_dict(made.about)}
+        show_json({"configuration": configuration, **about})
+    else:
+        show(slim_plans_summary({configuration: made.about}))
+    say(quiet, f"Plans in {made.path}. Look at {made.report}.")
+    say(quiet, f"Next: nnUNetv2_train {dataset} {configuration} 0 -p {made.name}")
+
+
+@app.command("show")
+def show_plans(
+    plans: Annotated[
+        Path, typer.Argument(metavar="PLANS", help="A plans file with slim networks.")
+    ],
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Show what slim plans hold: the full network against the slim one."""
+    from ranp.integrations.nnunet import read_slim_plans, slim_plans_summary
+    from ranp.integrations.nnunet.plans import report_folder
+    from ranp.integrations.nnunet.summary import to_dict
+
+    found = read_slim_plans(plans)
+    if as_json:
+        show_json({name: to_dict(about) for name, about in found.items()})
+    else:
+        show(slim_plans_summary(found))
+    for name in found:
+        page = report_folder(plans, name) / "report.html"
+        if page.exists():
+            say(quiet, f"Look at {page}.")

@@ -1,0 +1,1 @@
+"""Other people's pipelines: the only place that knows them. Slim networks come to them."""

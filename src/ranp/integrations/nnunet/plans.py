@@ -1,0 +1,234 @@
+"""Plans files: where they are, what they must hold, and how slim networks stand in them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ranp.errors import IntegrityError, UsageError, suggest
+from ranp.files import write_text
+from ranp.slimming import Plan
+
+FACTORY = "ranp.integrations.nnunet.slim_network"
+_PREPROCESSED = "nnUNet_preprocessed"
+
+
+@dataclass(frozen=True)
+class SlimConfiguration:
+    """What a slim configuration holds besides nnU-Net's own entries, under `arch_kwargs["ranp"]`.
+
+    Attributes:
+        network_class_name: Class of the full network.
+        plan: The kept neurons, as `ranp.Plan.to_dict` returns them.
+        source: Name of the plans that were pruned.
+        command: The command that makes it again; empty if it was made in Python.
+        training: Batch, patch, optimizer, precision and device of a training step.
+        memory: Predicted bytes of that step, by network ("full", "slim").
+        nnunet_estimate: What nnU-Net's planner estimates of both, in GB; empty if it cannot say.
+        instead: What nnU-Net plans for the memory budget: "patch_size", "batch_size" and
+            "estimate"; empty where no memory was budgeted or its planner cannot run.
+    """
+
+    network_class_name: str
+    plan: Mapping[str, Any]
+    source: str
+    command: str
+    training: Mapping[str, Any]
+    memory: Mapping[str, int]
+    nnunet_estimate: Mapping[str, float]
+    instead: Mapping[str, Any]
+
+
+def dataset_folder(dataset: int | str) -> Path:
+    """Return the preprocessed folder of a dataset.
+
+    Args:
+        dataset: Its number, or its name such as "Dataset004_Hippocampus".
+
+    Raises:
+        UsageError: nnU-Net's folders are not set, or there is no such dataset.
+    """
+    root = os.environ.get(_PREPROCESSED)
+    if root is None:
+        raise UsageError(
+            f"{_PREPROCESSED} is not set: name the folder of nnU-Net's preprocessed data"
+        )
+    if not Path(root).is_dir():
+        raise UsageError(f"{_PREPROCESSED} is '{root}', which is not a folder")
+    names = sorted(each.name for each in Path(root).glob("Dataset*") if each.is_dir())
+    wanted = f"Dataset{int(dataset):03d}_" if str(dataset).isdecimal() else str(dataset)
+    found = [
+        name for name in names if name == wanted or (wanted[-1:] == "_" and name.startswith(wanted))
+    ]
+    if len(found) != 1:
+        reason = "several datasets have" if found else "no preprocessed dataset has"
+        raise UsageError(
+            f"{reason} the number or name '{dataset}' in '{root}'; run "
+            f"nnUNetv2_plan_and_preprocess first.{suggest(str(dataset), names)}"
+        )
+    return Path(root) / found[0]
+
+
+def read_plans(path: Path) -> dict[str, Any]:
+    """Read a plans file of nnU-Net.
+
+    Raises:
+        UsageError: There is no such file.
+        IntegrityError: It is not nnU-Net's.
+    """
+    try:
+        plans = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        others = [each.stem for each in path.parent.glob("*Plans*.json")]
+        raise UsageError(f"there are no plans '{path}'.{suggest(path.stem, others)}") from error
+    except IsADirectoryError as error:
+        raise UsageError(f"'{path}' is a folder; name the plans file in it") from error
+    except ValueError as error:
+        raise IntegrityError(
+            f"'{path}' is not valid JSON ({error}); make the plans again"
+        ) from error
+    missing = {"plans_name", "dataset_name", "configurations"} - set(
+        plans if isinstance(plans, dict) else ()
+    )
+    if missing:
+        raise IntegrityError(
+            f"'{path}' is not a plans file of nnU-Net v2: it has no {', '.join(sorted(missing))}"
+        )
+    assert isinstance(plans, dict)
+    return plans
+
+
+def check_configuration(plans: Mapping[str, Any], name: str, folder: Path) -> None:
+    """Refuse a configuration that cannot be pruned.
+
+    Args:
+        plans: nnU-Net's plans.
+        name: Name of the configuration.
+        folder: Preprocessed folder of the dataset.
+    """
+    configurations = plans["configurations"]
+    if name not in configurations:
+        raise UsageError(
+            f"plans '{plans['plans_name']}' have no configuration '{name}'."
+            f"{suggest(name, configurations)}"
+        )
+    if is_slim(configurations[name]):
+        raise UsageError(
+            f"configuration '{name}' of '{plans['plans_name']}' is pruned already; prune the plans "
+            "it was made from"
+        )
+    if configurations[name].get("previous_stage"):
+        raise UsageError(
+            f"'{name}' is the second stage of a cascade, whose inputs are another network's "
+            "predictions; cascades cannot be pruned: take 3d_fullres or 3d_lowres"
+        )
+    identifier = _inherited(configurations, name, "data_identifier")
+    if identifier is None or not (folder / identifier).is_dir():
+        raise IntegrityError(
+            f"the preprocessed data '{folder / str(identifier)}' is missing; run "
+            f"nnUNetv2_preprocess -d {plans['dataset_name'][7:10]} "
+            f"-plans_name {plans['plans_name']} -c {name}"
+        )
+
+
+def _inherited(configurations: Mapping[str, Any], name: str, key: str) -> Any:
+    """Return an entry of a configuration, or of the one that it inherits from."""
+    while name in configurations and key not in configurations[name]:
+        name = configurations[name].get("inherits_from", "")
+    return configurations.get(name, {}).get(key)
+
+
+def is_slim(configuration: Mapping[str, Any]) -> bool:
+    """Return whether a configuration's network is a slim one of ours."""
+    return bool(configuration.get("architecture", {}).get("network_class_name") == FACTORY)
+
+
+def slim_configuration(
+    configuration: Mapping[str, Any], about: SlimConfiguration
+) -> dict[str, Any]:
+    """Return a configuration with a slim network in the place of the full one.
+
+    Everything else stays, so the preprocessed data is that of the full plans. The full network's
+    arguments stay flat: nnU-Net's trainer reads `strides` among them. A first stage loses its
+    second: that one would be looked for in the same plans.
+
+    Args:
+        configuration: The full one, without inheritance.
+        about: The slim network.
+    """
+    architecture = configuration["architecture"]
+    return {
+        **{k: v for k, v in configuration.items() if k not in ("inherits_from", "next_stage")},
+        "architecture": {
+            **architecture,
+            "network_class_name": FACTORY,
+            "arch_kwargs": {**architecture["arch_kwargs"], "ranp": asdict(about)},
+        },
+    }
+
+
+def write_slim_plans(
+    path: Path, source: Mapping[str, Any], name: str, configuration: Mapping[str, Any]
+) -> None:
+    """Write, or add to, a plans file that holds slim configurations only.
+
+    Full configurations are left out: under the name of slim plans they would mislead.
+
+    Args:
+        path: The file; slim configurations that it holds already stay.
+        source: nnU-Net's plans.
+        name: Name of the configuration.
+        configuration: The slim one.
+    """
+    kept = {}
+    if path.exists():
+        others = read_plans(path)["configurations"]
+        if not all(is_slim(each) for each in others.values()):
+            raise UsageError(
+                f"'{path}' holds nnU-Net's own plans; choose another name for slim ones"
+            )
+        kept = {key: value for key, value in others.items() if key != name}
+    plans = {
+        **source,
+        "plans_name": path.stem,
+        "configurations": {**kept, name: dict(configuration)},
+    }
+    write_text(path, json.dumps(plans, indent=4) + "\n")
+
+
+def report_folder(path: Path, configuration: str) -> Path:
+    """Return the folder of the report page of a slim configuration."""
+    return path.with_name(f"{path.stem}_report") / configuration
+
+
+def read_slim_plans(path: str | Path) -> dict[str, SlimConfiguration]:
+    """Read what is slim in a plans file, by configuration.
+
+    Args:
+        path: The file; also the `plans.json` that nnU-Net keeps beside its checkpoints.
+
+    Raises:
+        UsageError: Nothing in it is.
+        IntegrityError: It is not a plans file, or what it holds is not complete.
+    """
+    configurations = read_plans(Path(path))["configurations"]
+    found = {}
+    for name, configuration in configurations.items():
+        if is_slim(configuration):
+            entry = configuration["architecture"]["arch_kwargs"].get("ranp", {})
+            try:
+                found[name] = SlimConfiguration(**entry)
+            except TypeError as error:
+                raise IntegrityError(
+                    f"'{path}' is not complete ({error}); make it again with ranp nnunet prune"
+                ) from error
+            Plan.from_dict(found[name].plan, f"'{path}'")
+    if not found:
+        raise UsageError(
+            f"'{path}' holds no slim network; make one with ranp nnunet prune DATASET CONFIG"
+        )
+    return found
