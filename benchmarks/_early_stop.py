@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ranp.datasets.synthetic import synthetic_parts
+from ranp.datasets import synthetic_cases
 from ranp.datasets.voxels import EMPTY
 from ranp.graph import Alive, ChannelGraph, build_graph
 from ranp.models import build_network, find_network
@@ -81,7 +81,7 @@ def _widths(graph: ChannelGraph, alive: Alive) -> np.ndarray:
 
 
 def _batches(size: int, batch: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-    cases = synthetic_parts(size, BATCHES * batch, seed=seed)
+    cases = synthetic_cases("shapenet", size=size, samples=BATCHES * batch, seed=seed)
     for start in range(0, len(cases), batch):
         samples = [cases[start + i] for i in range(batch)]
         yield torch.stack([s["x"] for s in samples]), torch.stack([s["y"] for s in samples])

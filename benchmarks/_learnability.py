@@ -15,13 +15,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from ranp.datasets import open_cases, synthesise, synthetic_cases
 from ranp.datasets.brats import regions
 from ranp.datasets.cases import Cases
 from ranp.datasets.loader import Loader
-from ranp.datasets.part_metrics import part_miou, shape_iou
-from ranp.datasets.parts import PARTS, category_named
-from ranp.datasets.registry import open_cases, synthesise
-from ranp.datasets.synthetic import synthetic_hippocampi, synthetic_parts, synthetic_tumours
+from ranp.datasets.parts import PARTS, category_named, part_miou, shape_iou
 from ranp.datasets.voxels import EMPTY
 
 
@@ -126,8 +124,8 @@ def dice(predicted, truth) -> float:
 
 @torch.no_grad()
 def shapes(size: int = 24) -> None:
-    training = Cases(Kept(synthetic_parts(size, 320, seed=1)))
-    test = synthetic_parts(size, 64, seed=2)
+    training = Cases(Kept(synthetic_cases("shapenet", size=size, samples=320, seed=1)))
+    test = synthetic_cases("shapenet", size=size, samples=64, seed=2)
     # The shortcut knows the category and how often each part was where: no look at the shape.
     prior = np.zeros((PARTS, size, size, size), np.float32)
     for sample in training:
@@ -200,14 +198,14 @@ def volumes(name: str, training: Cases, test: Cases, inputs: int, classes: int, 
 
 
 def tumours() -> None:
-    training = Cases(Kept(synthetic_tumours(32, 120, seed=1)))
-    test = synthetic_tumours(32, 32, seed=2)
+    training = Cases(Kept(synthetic_cases("brats", size=32, samples=120, seed=1)))
+    test = synthetic_cases("brats", size=32, samples=32, seed=2)
     volumes("brats", training, test, 4, 5, regions)
 
 
 def hippocampi() -> None:
-    training = Cases(Kept(synthetic_hippocampi(32, 160, seed=1)))
-    test = synthetic_hippocampi(32, 40, seed=2)
+    training = Cases(Kept(synthetic_cases("hippocampus", size=32, samples=160, seed=1)))
+    test = synthetic_cases("hippocampus", size=32, samples=40, seed=2)
     names = {"anterior": 1, "posterior": 2}
     volumes(
         "hippocampus", training, test, 1, 3, lambda y: {n: y == label for n, label in names.items()}

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from ranp.datasets import DATASETS, open_cases, synthesise
 from ranp.datasets.cases import Cases, Reader
 from ranp.datasets.loader import Loader
-from ranp.datasets.registry import KINDS, open_cases, synthesise
 from ranp.datasets.voxels import EMPTY, voxelize
 
 # Cases on disk and their size, size of the samples, batch, batches: large enough to be typical.
@@ -107,7 +107,7 @@ def _epoch(loader: Loader, epoch: int) -> tuple[float, float]:
 def _loaders() -> None:
     """Epochs with 0 and with 2 workers take turns; medians over rounds."""
     with tempfile.TemporaryDirectory() as folder:
-        for kind in KINDS:
+        for kind in DATASETS:
             count, written_size, size, batch, length = _SETS[kind]
             directory = Path(folder) / kind
             synthesise(kind, directory, cases=count, size=written_size, seed=0)

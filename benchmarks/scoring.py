@@ -73,7 +73,7 @@ def _measured(what: str, size: int, batches: int, batch: int, per: Per, rounds: 
     from torch import nn
     from torch.nn.functional import cross_entropy
 
-    from ranp.datasets.synthetic import synthetic_parts
+    from ranp.datasets import synthetic_cases
     from ranp.datasets.voxels import EMPTY
     from ranp.graph import build_graph
     from ranp.models import build_network
@@ -83,7 +83,7 @@ def _measured(what: str, size: int, batches: int, batch: int, per: Per, rounds: 
     torch.set_num_threads(1)
     loss = partial(cross_entropy, ignore_index=EMPTY)
     forward = make_forward(loss, None)
-    cases = synthetic_parts(size, batches * batch, seed=0)
+    cases = synthetic_cases("shapenet", size=size, samples=batches * batch, seed=0)
     samples = [cases[index] for index in range(batches * batch)]
     data = [
         tuple(torch.stack([sample[key] for sample in samples[i : i + batch]]) for key in "xy")

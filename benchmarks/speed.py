@@ -15,8 +15,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import ranp
+from ranp.datasets import synthetic_cases
 from ranp.datasets.loader import Loader
-from ranp.datasets.synthetic import synthetic_parts
 from ranp.graph import build_graph
 from ranp.models import build_network, find_network
 from ranp.resources.latency import MODES, measure_ratio
@@ -43,7 +43,11 @@ def pruned() -> tuple[nn.Module, ranp.Plan]:
     spec = find_network(NETWORK)
     torch.manual_seed(0)
     model = build_network(NETWORK)
-    loader = Loader(synthetic_parts(SCORED_EDGE, SCORED_SAMPLES, seed=0), 1, training=True)
+    loader = Loader(
+        synthetic_cases("shapenet", size=SCORED_EDGE, samples=SCORED_SAMPLES, seed=0),
+        1,
+        training=True,
+    )
     graph = build_graph(model, spec.input_shape)
     scores = ranp.score(model, loader, cross_entropy, graph=graph)
     plan = ranp.plan(model, scores, sparsity=spec.sparsity, lam=spec.lam, graph=graph)

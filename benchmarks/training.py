@@ -16,9 +16,9 @@ from torch.nn import functional as F
 
 import ranp
 from benchmarks._step_memory import build, loss_of, measure
+from ranp.datasets import synthetic_cases
 from ranp.datasets.cases import Cases
 from ranp.datasets.loader import Loader
-from ranp.datasets.synthetic import synthetic_motion, synthetic_parts, synthetic_tumours
 from ranp.models import find_network
 from ranp.resources import predict_training_memory
 
@@ -34,10 +34,12 @@ def samples_like(name: str, shape: tuple[int, ...]) -> Cases:
     """Two synthetic samples of a network's data set."""
     edge = shape[-1]
     if name == "unet3d-shapenet":
-        return synthetic_parts(edge, 2, 0)
+        return synthetic_cases("shapenet", size=edge, samples=2, seed=0)
     if name == "unet3d-brats":
-        return synthetic_tumours(edge, 2, 0)
-    return synthetic_motion(shape[2], edge, 2, find_network(name).classes, 0)
+        return synthetic_cases("brats", size=edge, samples=2, seed=0)
+    return synthetic_cases(
+        "ucf101", size=edge, samples=2, seed=0, frames=shape[2], classes=find_network(name).classes
+    )
 
 
 def run() -> None:

@@ -29,7 +29,7 @@ import torch
 
 import ranp
 import ranp.cli
-from ranp.datasets.registry import synthesise
+from ranp.datasets import synthesise
 from tests.report.browser import Browser, find_chromium
 
 ROOT = Path(__file__).parents[1]

@@ -5,10 +5,9 @@ import shutil
 import numpy as np
 import pytest
 
+from ranp.datasets import synthesise, verify
 from ranp.datasets.brats import MODALITIES, check, inventory, open_reader, regions
 from ranp.datasets.nifti import read_volume, write_volume
-from ranp.datasets.registry import verify
-from ranp.datasets.synthetic.writers import write_brats
 from ranp.errors import UsageError
 
 SIZE = 24
@@ -17,7 +16,7 @@ SIZE = 24
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     directory = tmp_path_factory.mktemp("brats")
-    write_brats(directory, cases=6, size=SIZE, seed=0)
+    synthesise("brats", directory, cases=6, size=SIZE, seed=0)
     return directory
 
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ranp.cli.data import app
-from ranp.datasets.registry import KINDS
+from ranp.datasets import DATASETS
 from ranp.errors import UsageError
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -21,7 +21,7 @@ def run(*arguments):
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     root = tmp_path_factory.mktemp("cli")
-    for kind in KINDS:
+    for kind in DATASETS:
         result = run("synth", kind, root / kind, "--cases", 10, "--size", 32, "--seed", 1)
         assert result.exit_code == 0, result.output
         assert result.stdout == f"10 synthetic {kind} cases in {root / kind}\n"
@@ -29,7 +29,7 @@ def written(tmp_path_factory):
     return root
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", DATASETS)
 def test_verify_says_that_all_is_well(kind, written):
     result = run("verify", kind, written / kind, "--workers", 1)
     assert result.exit_code == 0, result.output
@@ -38,7 +38,7 @@ def test_verify_says_that_all_is_well(kind, written):
     assert result.stderr.startswith("Next: ranp data show")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", DATASETS)
 def test_show_draws_a_picture(kind, written, tmp_path):
     picture = tmp_path / "x.png"
     result = run(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from ranp.cli.data import app
-from ranp.datasets.registry import synthesise
+from ranp.datasets import synthesise
 
 PAGE = (Path(__file__).parents[2] / "docs/data.md").read_text()
 

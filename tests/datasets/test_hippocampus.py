@@ -6,16 +6,15 @@ import shutil
 import numpy as np
 import pytest
 
+from ranp.datasets import synthesise, verify
 from ranp.datasets.hippocampus import check, inventory, open_reader
 from ranp.datasets.nifti import read_volume, write_volume
-from ranp.datasets.registry import verify
-from ranp.datasets.synthetic.writers import write_hippocampus
 from ranp.errors import UsageError
 
 
 @pytest.fixture
 def directory(tmp_path):
-    write_hippocampus(tmp_path / "set", cases=6, size=24, seed=0)
+    synthesise("hippocampus", tmp_path / "set", cases=6, size=24, seed=0)
     return tmp_path / "set"
 
 
@@ -97,5 +96,5 @@ def test_an_unreadable_orphan_is_a_problem(directory):
 
 def test_wrong_use(tmp_path):
     shutil.rmtree(tmp_path / "images", ignore_errors=True)
-    with pytest.raises(UsageError, match="no hippocampus data"):
+    with pytest.raises(UsageError, match="expected imagesTr and labelsTr, or images and labels"):
         inventory(tmp_path)

@@ -11,9 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ranp.datasets import synthetic_cases
 from ranp.datasets.cases import Cases
 from ranp.datasets.loader import Loader, Shard, epoch_batches
-from ranp.datasets.synthetic import synthetic_parts
 from ranp.errors import IntegrityError, UsageError
 
 
@@ -192,7 +192,7 @@ def test_process_without_batches():
 
 
 def test_real_samples_with_workers():
-    cases = synthetic_parts(16, 6, seed=0)
+    cases = synthetic_cases("shapenet", size=16, samples=6, seed=0)
     one, two = (list(Loader(cases, 3, training=True, workers=w).epoch(1)) for w in (0, 2))
     assert all(map(equal, one, two))
 

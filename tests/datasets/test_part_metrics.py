@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ranp.datasets.part_metrics import part_miou, shape_iou
-from ranp.datasets.parts import CATEGORIES, PARTS, category_named
+from ranp.datasets.parts import CATEGORIES, PARTS, category_named, part_miou, shape_iou
 from ranp.datasets.voxels import EMPTY
 from ranp.errors import UsageError
 

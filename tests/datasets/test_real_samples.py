@@ -7,11 +7,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from ranp.datasets import brats, hippocampus, shapenet, ucf101
+from ranp.datasets import brats, hippocampus, open_cases, shapenet, ucf101, verify
 from ranp.datasets.frames import to_input
 from ranp.datasets.nifti import read_volume
 from ranp.datasets.parts import BY_SYNSET
-from ranp.datasets.registry import open_cases, verify
 from ranp.datasets.video import count_frames, probe, read_frames
 from ranp.datasets.voxels import EMPTY, voxelize
 

@@ -4,15 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from ranp.datasets import DATASETS, open_cases, synthesise, synthetic_cases, verify
 from ranp.datasets.loader import Loader
 from ranp.datasets.parts import CATEGORIES
-from ranp.datasets.registry import KINDS, open_cases, synthesise, verify
-from ranp.datasets.synthetic import (
-    synthetic_hippocampi,
-    synthetic_motion,
-    synthetic_parts,
-    synthetic_tumours,
-)
 from ranp.datasets.synthetic.motion import MOTIONS, draw_clip, render
 from ranp.datasets.synthetic.shapes import draw_shape
 from ranp.datasets.synthetic.surfaces import arc, box, ellipsoid, frustum, rod
@@ -20,17 +14,12 @@ from ranp.datasets.synthetic.tumours import draw_phantom
 from ranp.datasets.voxels import EMPTY
 from ranp.errors import UsageError
 
-IN_MEMORY = {
-    "shapenet": lambda seed: synthetic_parts(16, 3, seed),
-    "brats": lambda seed: synthetic_tumours(24, 3, seed),
-    "ucf101": lambda seed: synthetic_motion(4, 32, 3, 10, seed),
-    "hippocampus": lambda seed: synthetic_hippocampi(24, 3, seed),
-}
 
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", DATASETS)
 def test_drawn_from_seed_and_index_alone(kind):
-    one, two, other = IN_MEMORY[kind](5), IN_MEMORY[kind](5), IN_MEMORY[kind](6)
+    one, two, other = (
+        synthetic_cases(kind, size=24, samples=3, seed=seed, frames=4) for seed in (5, 5, 6)
+    )
     assert torch.equal(one[2]["x"], two[2]["x"])
     assert torch.equal(one[2]["x"], one[9, 2]["x"])
     assert not torch.equal(one[2]["x"], other[2]["x"])
@@ -107,13 +96,13 @@ def test_shapes_have_the_right_points_labels_and_place():
 
 
 def test_parts_in_memory():
-    sample = synthetic_parts(32, 16, seed=0)[4]
+    sample = synthetic_cases("shapenet", size=32, samples=16, seed=0)[4]
     assert sample["x"].shape == (1, 32, 32, 32)
     assert sample["x"].dtype == torch.float32
     assert sample["y"].dtype == torch.int64
     assert sample["category"] == "Chair"
     assert torch.equal(sample["x"][0] == 1, sample["y"] != EMPTY)
-    assert len(synthetic_parts(32, 16, seed=0)) == 16
+    assert len(synthetic_cases("shapenet", size=32, samples=16, seed=0)) == 16
 
 
 # --- tumours --------------------------------------------------------------------------------
@@ -136,7 +125,7 @@ def test_tumour_regions_are_nested_and_inside_the_brain():
 
 
 def test_tumours_in_memory():
-    sample = synthetic_tumours(32, 2, seed=0)[0]
+    sample = synthetic_cases("brats", size=32, samples=2, seed=0)[0]
     assert sample["x"].shape == (4, 32, 32, 32)
     assert sample["x"].dtype == torch.float32
     assert set(sample["y"].unique().tolist()) <= {0, 1, 2, 4}
@@ -193,7 +182,7 @@ def test_one_moment_says_nothing_about_the_class():
 
 
 def test_motion_in_memory():
-    cases = synthetic_motion(16, 32, 20, 5, seed=0)
+    cases = synthetic_cases("ucf101", size=32, samples=20, seed=0, frames=16, classes=5)
     assert cases[7]["x"].shape == (3, 16, 32, 32)
     assert [int(cases[i]["y"]) for i in range(6)] == [0, 1, 2, 3, 4, 0]
 
@@ -204,12 +193,12 @@ def test_motion_in_memory():
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     root = tmp_path_factory.mktemp("synthetic")
-    for kind in KINDS:
+    for kind in DATASETS:
         synthesise(kind, root / kind, cases=10, size=32, seed=4)
     return root
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", DATASETS)
 def test_generated_data_pass_the_verifier(kind, written):
     report = verify(kind, written / kind, workers=1)
     assert report.ok, report.problems
@@ -217,7 +206,7 @@ def test_generated_data_pass_the_verifier(kind, written):
     assert not report.notes
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", DATASETS)
 def test_the_same_arguments_give_the_same_files(kind, written, tmp_path):
     synthesise(kind, tmp_path / "again", cases=10, size=32, seed=4)
     files = [p for p in (written / kind).rglob("*") if p.is_file()]
@@ -227,13 +216,9 @@ def test_the_same_arguments_give_the_same_files(kind, written, tmp_path):
         assert twin.read_bytes() == path.read_bytes()
 
 
-@pytest.mark.parametrize("kind", ["shapenet", "brats", "hippocampus"])
+@pytest.mark.parametrize("kind", ["shapenet", "brats", "hippocampus", "decathlon"])
 def test_round_trip_recovers_what_is_drawn_in_memory(kind, written):
-    drawn = {
-        "shapenet": synthetic_parts(32, 10, 4),
-        "brats": synthetic_tumours(32, 10, 4),
-        "hippocampus": synthetic_hippocampi(32, 10, 4),
-    }[kind]
+    drawn = synthetic_cases(kind, size=32, samples=10, seed=4)
     seen = 0
     for split in ("train", "validation"):
         read = open_cases(kind, written / kind, split, size=32)
@@ -245,7 +230,7 @@ def test_round_trip_recovers_what_is_drawn_in_memory(kind, written):
     assert seen == 10
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", DATASETS)
 def test_batches_from_files_are_the_same_with_workers_and_after_a_stop(kind, written):
     cases = open_cases(kind, written / kind, "train", size=24, seed=2)
     alone = list(Loader(cases, 1, training=True).epoch(1))
@@ -275,19 +260,19 @@ def test_wrong_use(tmp_path):
     (tmp_path / "full/x").touch()
     with pytest.raises(UsageError, match="not empty"):
         synthesise("brats", tmp_path / "full", cases=2, size=32, seed=0)
-    with pytest.raises(UsageError, match="at least one"):
+    with pytest.raises(UsageError, match="at least 1, got 0"):
         synthesise("brats", tmp_path / "a", cases=0, size=32, seed=0)
     with pytest.raises(UsageError, match="Did you mean 'brats'"):
         synthesise("brast", tmp_path / "a", cases=1, size=32, seed=0)
-    with pytest.raises(UsageError, match="ucf101 alone"):
+    with pytest.raises(UsageError, match="'brats' has no choice of classes"):
         synthesise("brats", tmp_path / "a", cases=1, size=32, seed=0, classes=3)
-    with pytest.raises(UsageError, match="102 classes"):
+    with pytest.raises(UsageError, match="1 to 101, got 102"):
         synthesise("ucf101", tmp_path / "a", cases=1, size=32, seed=0, classes=102)
-    with pytest.raises(UsageError, match="even number"):
+    with pytest.raises(UsageError, match="must be even"):
         synthesise("ucf101", tmp_path / "a", cases=1, size=33, seed=0)
     for kind in ("brats", "hippocampus"):
         with pytest.raises(UsageError, match="at least 24"):
             synthesise(kind, tmp_path / "a", cases=1, size=8, seed=0)
     with pytest.raises(UsageError, match="size 7"):
-        synthetic_parts(7, 1, 0)
+        synthetic_cases("shapenet", size=7, samples=1, seed=0)[0]
     assert not (tmp_path / "a").exists()

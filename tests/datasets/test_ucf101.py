@@ -5,9 +5,8 @@ import shutil
 import numpy as np
 import pytest
 
-from ranp.datasets.registry import verify
+from ranp.datasets import synthesise, verify
 from ranp.datasets.synthetic.motion import MOTIONS
-from ranp.datasets.synthetic.writers import write_ucf101
 from ranp.datasets.ucf101 import inventory, open_reader
 from ranp.datasets.video import read_frames, write_video
 from ranp.errors import IntegrityError, UsageError
@@ -16,7 +15,7 @@ from ranp.errors import IntegrityError, UsageError
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     directory = tmp_path_factory.mktemp("ucf101")
-    write_ucf101(directory, cases=12, size=32, seed=0, classes=3)
+    synthesise("ucf101", directory, cases=12, size=32, seed=0, classes=3)
     return directory
 
 

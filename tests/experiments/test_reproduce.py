@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ranp.datasets.registry import synthesise
+from ranp.datasets import synthesise
 from ranp.errors import UsageError
 from ranp.experiments.paper import RESOURCES, capability, printed
 from ranp.experiments.reproduce import EXPERIMENTS, find_experiment, reproduce

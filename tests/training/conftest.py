@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ranp.datasets.registry import synthesise
+from ranp.datasets import synthesise
 from ranp.training.config import Config, load_config
 from tests.cli.conftest import ranp  # noqa: F401 - a fixture
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ranp.datasets.registry import synthesise
+from ranp.datasets import synthesise
 from ranp.slimming import Plan
 from ranp.training.config import load_config
 from ranp.training.job import Job, claim

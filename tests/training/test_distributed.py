@@ -16,13 +16,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from ranp.datasets import find_dataset, open_cases
 from ranp.datasets.loader import Shard
-from ranp.datasets.registry import open_cases
 from ranp.training.job import Job
 from ranp.training.loop import evaluate
 from ranp.training.networks import build_network, fresh_network
 from ranp.training.run import make_fabric, train, validation_loader
-from ranp.training.tasks import Hippocampus
 from tests.training.networks import Plain
 from tests.training.two_processes import Losses, make_config
 
@@ -63,9 +62,11 @@ def test_metrics_of_the_same_weights_do_not_depend_on_the_shares(crops):
     network = fresh_network(full, None, transfer=False, seed=0)
     cases = open_cases("hippocampus", crops, "train", size=24)
     fabric = make_fabric(config)
-    whole = evaluate(fabric, network, Hippocampus(), validation_loader(cases, config))
+    whole = evaluate(
+        fabric, network, find_dataset("hippocampus").make_task(24), validation_loader(cases, config)
+    )
 
-    task = Hippocampus()
+    task = find_dataset("hippocampus").make_task(24)
     shares = []
     for rank in range(3):
         loader = validation_loader(cases, config, Shard(rank, 3))

@@ -130,9 +130,9 @@ def test_a_loss_that_is_no_number_names_the_batch(tmp_path, crops, tiny):
 
 
 def test_a_loss_that_is_no_scalar_is_refused(tmp_path, crops, tiny, monkeypatch):
-    from ranp.training.tasks import Hippocampus
+    from ranp.datasets.tasks import Segmentation
 
-    monkeypatch.setattr(Hippocampus, "loss", lambda self, output, batch: output.mean(1))
+    monkeypatch.setattr(Segmentation, "loss", lambda self, output, batch: output.mean(1))
     with pytest.raises(UsageError, match=r"must be a scalar tensor; it gave \(2, 24, 24, 24\)"):
         train(Job(tiny(), tmp_path / "run", crops))
 

@@ -144,9 +144,9 @@ def test_a_second_interrupt_ends_at_once(tmp_path, crops, tiny):
 
 
 def test_a_signal_in_validation_does_not_repeat_the_epoch(tmp_path, crops, tiny, monkeypatch):
-    from ranp.training.tasks import Hippocampus
+    from ranp.datasets.tasks import Segmentation
 
-    measure, calls = Hippocampus.measure, []
+    measure, calls = Segmentation.measure, []
 
     def stop_in_measure(self, output, batch):
         calls.append(1)
@@ -156,7 +156,7 @@ def test_a_signal_in_validation_does_not_repeat_the_epoch(tmp_path, crops, tiny,
 
     config = tiny(batch=1, checkpoint_minutes=1000)  # two validation batches
     train(Job(config, tmp_path / "whole", crops))
-    monkeypatch.setattr(Hippocampus, "measure", stop_in_measure)
+    monkeypatch.setattr(Segmentation, "measure", stop_in_measure)
     job = Job(config, tmp_path / "run", crops)
     with pytest.raises(Interrupted, match="epoch 1 after batch 8"):
         train(job)

@@ -297,23 +297,26 @@ def run_scoring(
 
 
 def _cases(network: Network, data: str | None, samples: int, size: int | None, seed: int) -> Any:
-    from ranp.datasets import synthetic
-    from ranp.datasets.registry import open_cases
+    from ranp.datasets import open_cases, synthetic_cases
 
     assert network.spec is not None
     frames, *_, edge = _volume(network, size)
     if data is not None:
         return open_cases(network.spec.dataset, Path(data), "train", size=edge, seed=seed)
-    if network.spec.dataset == "shapenet":
-        return synthetic.synthetic_parts(edge, samples, seed)
-    if network.spec.dataset == "brats":
-        return synthetic.synthetic_tumours(edge, samples, seed)
-    return synthetic.synthetic_motion(frames, edge, samples, network.spec.classes, seed)
+    return synthetic_cases(
+        network.spec.dataset,
+        size=edge,
+        samples=samples,
+        seed=seed,
+        frames=frames,
+        classes=network.spec.classes,
+    )
 
 
 def _volume(network: Network, size: int | None) -> tuple[int, int, int]:
     """What a network of the paper is scored with: frames or depth, height, width."""
+    from ranp.datasets import find_dataset
+
     assert network.spec is not None
     _, _, frames, *space = network.input_shape
-    edge = size or space[-1]
-    return (frames if network.spec.dataset == "ucf101" else edge), edge, edge
+    return find_dataset(network.spec.dataset).volume(size or space[-1], frames)

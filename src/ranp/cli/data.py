@@ -19,7 +19,9 @@ app = typer.Typer(help="Synthetic data, verification and pictures.", no_args_is_
 
 _SHOWN_PROBLEMS = 50
 
-_KIND = typer.Argument(metavar="KIND", help="shapenet, brats, ucf101 or hippocampus.")
+_KIND = typer.Argument(
+    metavar="KIND", help="shapenet, brats, ucf101, hippocampus, decathlon, volumes or clips."
+)
 _DIRECTORY = typer.Argument(metavar="DIR", help="The data set's directory.")
 _JSON = typer.Option("--json", help="Print the result as JSON.")
 _QUIET = typer.Option("--quiet", "-q", help="No messages, no progress bar.")
@@ -34,14 +36,14 @@ def synth(
         int, typer.Option(help="Edge of volumes, height of frames; no effect on shapes.")
     ] = 64,
     classes: Annotated[
-        int | None, typer.Option(help="Classes of clips, 10 by default (ucf101 only).")
+        int | None, typer.Option(help="Classes, 10 by default (ucf101, clips and volumes).")
     ] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same files.")] = 0,
     as_json: Annotated[bool, _JSON] = False,
     quiet: Annotated[bool, _QUIET] = False,
 ) -> None:
     """Write a synthetic data set in a real one's format."""
-    from ranp.datasets.registry import synthesise
+    from ranp.datasets import synthesise
 
     with _progress(quiet) as bar:
         bar.add_task(f"writing {kind}", total=None)
@@ -64,11 +66,11 @@ def verify(
     quiet: Annotated[bool, _QUIET] = False,
 ) -> None:
     """Read every case once and list all that is wrong; exit code 4 if anything is."""
-    from ranp.datasets import registry
+    from ranp import datasets
 
     with _progress(quiet) as bar:
         task = bar.add_task(f"verifying {kind}", total=None)
-        report = registry.verify(
+        report = datasets.verify(
             kind,
             directory,
             workers=workers,
@@ -99,13 +101,11 @@ def show(
     quiet: Annotated[bool, _QUIET] = False,
 ) -> None:
     """Draw a few cases, evenly spread over a split, as the network will get them."""
-    from ranp.datasets.registry import open_cases
+    from ranp.datasets import draw_cases, find_dataset, open_cases
 
     opened = open_cases(kind, directory, split, size=size)
     count = min(cases, len(opened))
     indices = [index * len(opened) // count for index in range(count)]
-    from ranp.datasets.pictures import draw_cases
-
     with _progress(quiet) as bar:
         bar.add_task(f"drawing {kind}", total=None)
         draw_cases(kind, opened, indices, out)
@@ -114,7 +114,7 @@ def show(
         _print_json({"kind": kind, "picture": str(out), "cases": shown})
     else:
         typer.echo(f"{out}: {', '.join(shown)}")
-    _say(quiet, "Next: ranp train --help")
+    _say(quiet, f"Next: ranp train {find_dataset(kind).recipe} --data {directory}")
 
 
 @contextmanager

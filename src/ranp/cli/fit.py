@@ -245,6 +245,7 @@ def _scoring_size(
     and fits this machine. Two samples go together where a single one leaves batch norm a single
     voxel.
     """
+    from ranp.datasets import find_dataset
     from ranp.fitting.machine import fits
     from ranp.resources import count, predict_training_memory
 
@@ -253,20 +254,21 @@ def _scoring_size(
     device = next(net.model.parameters()).device
     _, channels, frames, *space = net.input_shape
     edge = space[-1]
-    is_clip = net.spec.dataset == "ucf101"
+    dataset = find_dataset(net.spec.dataset)
     gflops = 3 * samples * count(net.model, graph).gflops
     best = (edge, 1)
     while edge >= _SMALLEST_EDGE or edge == space[-1]:
         for together in (1, 2):
-            depth = frames if is_clip else edge
             try:
                 memory = predict_training_memory(
-                    net.model, (together, channels, depth, edge, edge), optimizer="momentum"
+                    net.model,
+                    (together, channels, *dataset.volume(edge, frames)),
+                    optimizer="momentum",
                 )
             except (RuntimeError, ValueError):
                 continue  # too small for this network
             best = (edge, together)
-            scale = (edge / space[-1]) ** (2 if is_clip else 3)
+            scale = (edge / space[-1]) ** (2 if dataset.frames else 3)
             if gflops * scale <= _SCORING_GFLOPS and fits(memory.peak, device):
                 return best
             break

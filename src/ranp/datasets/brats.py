@@ -7,8 +7,9 @@ enhancing tumour: that is read as 4, and said by the verifier.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ranp.datasets.crops import crop_or_pad, normalise, random_corner
-from ranp.datasets.nifti import Volume, read_labels, read_volume, same_geometry
+from ranp.datasets.nifti import (
+    Volume,
+    read_labels,
+    read_volume,
+    require_label_target,
+    require_same_geometry,
+    write_labels,
+    write_volume,
+)
+from ranp.datasets.pictures import draw_volumes
+from ranp.datasets.registry import Dataset, Metadata, Predictor, Reader, register_dataset
 from ranp.datasets.splits import in_split, stratified_folds
+from ranp.datasets.synthetic.tumours import check_phantom_size, draw_phantom
+from ranp.datasets.tasks import Segmentation
 from ranp.datasets.verification import Checked, Inventory, Problem, guarded, some
 from ranp.errors import IntegrityError, UsageError
+from ranp.files import ensure_directory
 
 MODALITIES = ("flair", "t1", "t1ce", "t2")
 """The order of the input's channels."""
@@ -28,7 +42,7 @@ ENHANCING = 4
 REGIONS: Mapping[str, tuple[int, ...]] = {"ET": (4,), "TC": (1, 4), "WT": (1, 2, 4)}
 """What is evaluated: enhancing tumour, tumour core, whole tumour, as sets of labels."""
 
-DEFAULT_SIZE = 128
+_AFFINE = np.diag([-1.0, -1.0, 1.0, 1.0])  # of generated volumes: 1 mm, axes as in BraTS
 _FILE = re.compile(r"(?P<case>.+)_(?P<what>flair|t1|t1ce|t2|seg)\.nii(\.gz)?")
 _GRADES = ("HGG", "LGG")
 
@@ -53,37 +67,38 @@ class BratsCase:
 
 
 def regions(labels: NDArray[np.integer]) -> dict[str, NDArray[np.bool_]]:
-    """The masks of ET, TC and WT in a label volume."""
+    """Return the masks of ET, TC and WT in a label volume."""
     return {name: np.isin(labels, members) for name, members in REGIONS.items()}
 
 
 def read_case(case: BratsCase) -> tuple[NDArray[Any], NDArray[np.uint8]]:
-    """Reads a case's raw images [4, X, Y, Z] and labels [X, Y, Z], both as stored.
+    """Read a case's raw images [4, X, Y, Z] and labels [X, Y, Z], both as stored.
 
     Raises:
         IntegrityError: A file is damaged, the geometry differs between files, or a label is wrong.
     """
-    images = [read_volume(path) for path in case.images]
-    _check_geometry(case.images, images)
+    images = _read_images(case)
     if case.labels is None:
         raise IntegrityError(f"case '{case.id}' has no segmentation")
     labels = read_labels(case.labels)
-    _check_geometry((case.images[0], case.labels), [images[0], labels])
+    require_same_geometry((case.images[0], case.labels), [images[0], labels])
     _check_labels(case.labels, labels.data)
     return np.stack([image.data for image in images]), labels.data
 
 
-def _check_geometry(paths: Sequence[Path], volumes: Sequence[Volume]) -> None:
-    for path, volume in zip(paths[1:], volumes[1:], strict=True):
-        if not same_geometry(volumes[0], volume):
-            raise IntegrityError(
-                f"'{path}' and '{paths[0].name}' differ in geometry: "
-                f"{volume.data.shape} and {volumes[0].data.shape} voxels, or their affines"
-            )
+def _read_images(case: BratsCase) -> list[Volume]:
+    images = [read_volume(path) for path in case.images]
+    require_same_geometry(case.images, images)
+    return images
+
+
+def _normalised(images: Iterable[NDArray[Any]]) -> NDArray[np.float32]:
+    """Normalise every modality over its brain."""
+    return np.stack([normalise(image, image != 0) for image in images])
 
 
 def enhancing_label(labels: NDArray[np.uint8]) -> int | None:
-    """Which label stands for enhancing tumour, 3 or 4; None if the case has none."""
+    """Return the label of enhancing tumour, 3 or 4; None if the case has none."""
     return max({3, 4} & set(np.unique(labels).tolist()), default=None)
 
 
@@ -97,11 +112,11 @@ def _check_labels(path: Path, labels: NDArray[np.uint8]) -> None:
 
 
 @dataclass(frozen=True)
-class BratsReader:
+class BratsReader(Reader):
     """Reads normalised cases: `x` [4, ...] and `y` [...] with labels 0, 1, 2, 4.
 
     Attributes:
-        cases: What to read.
+        cases: Cases to read.
         size: Edge of the random label-holding crop; None for whole volumes (see
             `ranp.datasets.crops.predict_whole`).
     """
@@ -111,13 +126,13 @@ class BratsReader:
 
     @property
     def ids(self) -> Sequence[str]:
-        """The cases' names."""
+        """Names of the cases."""
         return [case.id for case in self.cases]
 
     def read(self, index: int, rng: np.random.Generator) -> dict[str, Any]:
-        """Reads a case, normalises every modality over its brain, and crops."""
+        """Read a case, normalise every modality over its brain, and crop."""
         images, labels = read_case(self.cases[index])
-        x = np.stack([normalise(image, image != 0) for image in images])
+        x = _normalised(images)
         y = np.where(labels == 3, ENHANCING, labels).astype(np.int64)
         if self.size is not None:
             corner = random_corner(y, self.size, rng)
@@ -125,16 +140,14 @@ class BratsReader:
         return {"x": x, "y": y}
 
 
-def open_reader(
-    directory: Path, split: str, *, size: int = DEFAULT_SIZE, fold: int = 0
-) -> BratsReader:
-    """Opens one split of a BraTS directory: 5 folds, stratified by grade.
+def open_reader(directory: Path, split: str, *, size: int = 128, fold: int = 0) -> BratsReader:
+    """Open one split of a BraTS directory: 5 folds, stratified by grade.
 
     Args:
-        directory: The data set.
+        directory: Directory of the data set.
         split: "train" (random crops) or "validation" (whole volumes).
         size: Edge of the training crops.
-        fold: Which fold validates, 0 to 4.
+        fold: Fold that validates, 0 to 4.
     """
     cases = inventory(directory).cases
     chosen = tuple(case for case in cases if in_split(case.fold, split, fold))
@@ -144,7 +157,7 @@ def open_reader(
 
 
 def inventory(directory: Path) -> Inventory:
-    """Lists a directory's cases by file names, at any depth."""
+    """List a directory's cases by file names, at any depth."""
     grouped: dict[str, dict[str, Path]] = {}
     problems = []
     for path in sorted(p for p in directory.rglob("*.nii*") if not p.name.startswith(".")):
@@ -179,15 +192,13 @@ def inventory(directory: Path) -> Inventory:
 
 
 def check(case: BratsCase) -> Checked:
-    """Reads all volumes of a case and counts its grade, shape and labels."""
+    """Read all volumes of a case and count its grade, shape and labels."""
 
     def read() -> Iterator[tuple[str, str]]:
         yield "grade", case.grade
         yield "fold", "none" if case.fold is None else str(case.fold)
         if case.labels is None:
-            volumes = [read_volume(path) for path in case.images]
-            _check_geometry(case.images, volumes)
-            shape, present = volumes[0].data.shape, []
+            shape, present = _read_images(case)[0].data.shape, []
         else:
             images, labels = read_case(case)
             shape, present = images.shape[1:], np.unique(labels).tolist()
@@ -208,7 +219,7 @@ _ENHANCING_HEADING = "enhancing tumour is label"
 
 
 def conclude(checked: Sequence[Checked]) -> tuple[list[Problem], list[str]]:
-    """The label of enhancing tumour must be the same one, 3 or 4, in all cases."""
+    """Require the label of enhancing tumour to be the same one, 3 or 4, in all cases."""
     by_label = {
         label: [case.case for case in checked if (_ENHANCING_HEADING, label) in case.counts]
         for label in ("3", "4")
@@ -221,3 +232,70 @@ def conclude(checked: Sequence[Checked]) -> tuple[list[Problem], list[str]]:
     usual = "4" if odd == "3" else "3"
     reason = f"enhancing tumour is labelled {odd}, but {usual} in {some(by_label[usual])}"
     return [Problem(case, reason) for case in by_label[odd]], []
+
+
+def write(directory: Path, *, cases: int, size: int, seed: int, classes: int) -> None:
+    """Write brain phantoms in the layout of BraTS 2018: HGG and LGG, a folder per case."""
+    check_phantom_size(size)
+    ensure_directory(directory)
+    for index in range(cases):
+        phantom = draw_phantom(size, seed, index)
+        name = f"Synthetic_{index:05d}_1"
+        folder = directory / phantom.grade / name
+        for modality, image in zip(MODALITIES, phantom.images, strict=True):
+            write_volume(folder / f"{name}_{modality}.nii.gz", image, _AFFINE)
+        write_volume(folder / f"{name}_seg.nii.gz", phantom.labels, _AFFINE)
+
+
+def sample(index: int, *, volume: tuple[int, int, int], seed: int, classes: int) -> dict[str, Any]:
+    """Draw a whole phantom: `x` [4, S, S, S] normalised, `y` [S, S, S] in 0, 1, 2, 4."""
+    check_phantom_size(volume[-1])
+    phantom = draw_phantom(volume[-1], seed, index)
+    return {"x": _normalised(phantom.images), "y": phantom.labels.astype(np.int64)}
+
+
+def make_task(*, window: int, metadata: Metadata) -> Segmentation:
+    """Make the paper's task: cross-entropy + 0.25 (1 - Dice); Dice and IoU of ET, TC and WT."""
+    return Segmentation(REGIONS, dice_weight=0.25, window=window, with_iou=True)
+
+
+def predict(
+    network: Predictor,
+    source: Path,
+    target: Path,
+    *,
+    size: int,
+    metadata: Metadata,
+    category: str | None,
+) -> dict[str, Any]:
+    """Predict a folder with the four modalities of a case; write a label volume."""
+    require_label_target(target)
+    if not source.is_dir():
+        raise UsageError(f"'{source}': name the folder with a case's four modalities")
+    cases = inventory(source).cases
+    if len(cases) != 1:
+        raise UsageError(f"'{source}' holds {len(cases)} whole cases; name the folder of one")
+    images = _read_images(cases[0])
+    labels = network(_normalised(image.data for image in images)).argmax(0).numpy()
+    return write_labels(target, labels, images[0].affine)
+
+
+register_dataset(
+    Dataset(
+        name="brats",
+        about="BraTS, brain tumours in four MR contrasts",
+        recipe="brats-unet3d",
+        size=128,
+        inventory=inventory,
+        check=check,
+        conclude=conclude,
+        open_reader=open_reader,
+        write=write,
+        sample=sample,
+        task_name="brats",
+        task=make_task,
+        predict=predict,
+        draw=partial(draw_volumes, channels=MODALITIES),
+        whole_volumes=True,
+    )
+)

@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from ranp.datasets.registry import Reader
+
 Key = tuple[int, int]
-"""(epoch, index): what a sample is asked for by, and all that its randomness depends on."""
+"""(epoch, index) of a sample: all that its randomness depends on, beside the seed."""
 
 Sample = dict[str, Any]
 
 
-class Reader(Protocol):
-    """Reads the cases of one data set; knows NumPy alone. Frozen, so that workers can share it."""
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """One stable name per case."""
-
-    def read(self, index: int, rng: np.random.Generator) -> Mapping[str, Any]:
-        """Reads a case: arrays `x` and `y`, and what else the task needs.
-
-        Args:
-            index: Position in `ids`.
-            rng: The only source of randomness allowed (crops, flips, frame positions).
-        """
-
-
 def sample_rng(seed: int, epoch: int, index: int) -> np.random.Generator:
-    """The generator of one sample: the same in any process, worker or resumed run."""
+    """Return the generator of one sample: the same in any process, worker or resumed run."""
     return np.random.default_rng(np.random.SeedSequence([seed, epoch, index]))
 
 

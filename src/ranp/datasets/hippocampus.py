@@ -1,179 +1,121 @@
 """Hippocampus (Medical Segmentation Decathlon, Task04): small T1 crops, labels 0, 1, 2.
 
-Layouts: `imagesTr` and `labelsTr` (with `dataset.json`), or plain `images` and `labels`; a pair
-has the same file name in both. Labels: 0 background, 1 anterior, 2 posterior.
+An instance of the Decathlon's layout in which `dataset.json` may be absent and the folders may be
+called `images` and `labels`. Samples are cubes, in validation too: at 64 no volume of the real
+data set loses a voxel. Labels: 0 background, 1 anterior, 2 posterior.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ranp.datasets.crops import centre_corner, crop_or_pad, normalise, random_corner
-from ranp.datasets.nifti import read_labels, read_volume, same_geometry
-from ranp.datasets.splits import in_split, stratified_folds
-from ranp.datasets.verification import Checked, Inventory, Problem, guarded, some
-from ranp.datasets.verification import nothing_more as conclude
-from ranp.errors import IntegrityError, UsageError
+from ranp.datasets.crops import centre_corner, crop_or_pad
+from ranp.datasets.decathlon import (
+    DECATHLON,
+    Description,
+    VolumeReader,
+    check,
+    choose_fold,
+    list_cases,
+    normalised,
+    read_description,
+    read_images,
+    write_description,
+)
+from ranp.datasets.nifti import require_label_target, write_labels, write_volume
+from ranp.datasets.registry import Metadata, Predictor, register_dataset
+from ranp.datasets.synthetic.hippocampi import check_crop_size, draw_crop
+from ranp.datasets.tasks import Segmentation
+from ranp.datasets.verification import Inventory
+from ranp.files import ensure_directory
 
-__all__ = ["HippocampusCase", "HippocampusReader", "check", "conclude", "inventory", "open_reader"]
+__all__ = ["check", "inventory", "open_reader"]
 
-LABELS = (0, 1, 2)
-DEFAULT_SIZE = 64
-_LAYOUTS = (("imagesTr", "labelsTr"), ("images", "labels"))
-
-
-@dataclass(frozen=True)
-class HippocampusCase:
-    """An image and its labels; None where one is absent, and then without a fold: skipped."""
-
-    id: str
-    image: Path | None
-    labels: Path | None
-    fold: int | None = None
-
-
-def read_case(case: HippocampusCase) -> tuple[Any, Any]:
-    """Reads a case's raw image and labels [X, Y, Z].
-
-    Raises:
-        IntegrityError: A file is damaged or absent, the geometry differs, or a label is wrong.
-    """
-    if case.image is None or case.labels is None:
-        raise IntegrityError(f"case '{case.id}' lacks its {'labels' if case.image else 'image'}")
-    image, labels = read_volume(case.image), read_labels(case.labels)
-    if not same_geometry(image, labels):
-        raise IntegrityError(
-            f"'{case.labels}' and its image differ in geometry: "
-            f"{labels.data.shape} and {image.data.shape} voxels, or their affines"
-        )
-    unknown = set(np.unique(labels.data).tolist()) - set(LABELS)
-    if unknown:
-        raise IntegrityError(f"'{case.labels}' has label {min(unknown)}; known are 0, 1 and 2")
-    return image.data, labels.data
-
-
-@dataclass(frozen=True)
-class HippocampusReader:
-    """Reads cases as cubes: `x` [1, S, S, S] normalised and `y` [S, S, S].
-
-    A volume smaller than the cube is centred in it, zeros around: zero is the mean of `x` and
-    the background of `y`. A larger one is cropped: for training at random around a labelled
-    voxel, otherwise in the centre. At 64 no volume of the real data set loses a voxel.
-    """
-
-    cases: tuple[HippocampusCase, ...]
-    size: int
-    training: bool
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """The cases' names."""
-        return [case.id for case in self.cases]
-
-    def read(self, index: int, rng: np.random.Generator) -> dict[str, Any]:
-        """Reads a case, normalises it over the whole volume, and crops or pads it."""
-        image, labels = read_case(self.cases[index])
-        corner = (
-            random_corner(labels, self.size, rng)
-            if self.training
-            else centre_corner(labels.shape, self.size)
-        )
-        x = normalise(image, np.ones(image.shape, bool))[None]
-        y = labels.astype(np.int64)
-        return {"x": crop_or_pad(x, corner, self.size), "y": crop_or_pad(y, corner, self.size)}
-
-
-def open_reader(
-    directory: Path, split: str, *, size: int = DEFAULT_SIZE, fold: int = 0
-) -> HippocampusReader:
-    """Opens one split of a hippocampus directory: 5 fixed folds.
-
-    Args:
-        directory: The data set.
-        split: "train" or "validation".
-        size: Edge of the cubes.
-        fold: Which fold validates, 0 to 4.
-    """
-    cases = inventory(directory).cases
-    chosen = tuple(case for case in cases if in_split(case.fold, split, fold))
-    if not chosen:
-        raise UsageError(f"no case of split '{split}' in '{directory}': it has {len(cases)} cases")
-    return HippocampusReader(chosen, size, split == "train")
+REGIONS = {"anterior": (1,), "posterior": (2,)}
+_MODALITIES = ("MRI",)
 
 
 def inventory(directory: Path) -> Inventory:
-    """Lists a directory's cases; those without image or label are named in the notes."""
-    for image_name, label_name in _LAYOUTS:
-        if (directory / image_name).is_dir() and (directory / label_name).is_dir():
-            break
-    else:
-        raise UsageError(
-            f"'{directory}' holds no hippocampus data; expected imagesTr and labelsTr, "
-            "or images and labels, with .nii.gz files"
-        )
-    images, foreign = _volumes(directory / image_name)
-    labels, more_foreign = _volumes(directory / label_name)
-    folds = stratified_folds(dict.fromkeys(images.keys() & labels.keys(), "all"))
-    cases = [
-        HippocampusCase(name, images.get(name), labels.get(name), folds.get(name))
-        for name in sorted(images.keys() | labels.keys())
-    ]
-    notes = [
-        f"{case.id}: {'no label' if case.image else 'a label without an image'}; skipped"
-        for case in cases
-        if case.image is None or case.labels is None
-    ]
-    problems = [*foreign, *more_foreign, *_unlisted(directory, {case.id for case in cases})]
-    return Inventory(cases, problems, notes)
+    """List a directory's cases; those without image or label are named in the notes."""
+    description = Description(_MODALITIES, REGIONS)
+    if (directory / "dataset.json").exists():
+        found = read_description(directory)
+        description = replace(found, modalities=_MODALITIES, regions=REGIONS)
+    return list_cases(directory, description)
 
 
-def _volumes(folder: Path) -> tuple[dict[str, Path], list[Problem]]:
-    """Volumes by name without suffix; hidden files (macOS leaves many) do not count."""
-    visible = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    volumes, foreign = {}, []
-    for path in visible:
-        name = path.name.removesuffix(".gz")
-        if name.endswith(".nii"):
-            volumes[name.removesuffix(".nii")] = path
-        else:
-            foreign.append(Problem(str(path), "a foreign file among the volumes"))
-    return volumes, foreign
+def open_reader(directory: Path, split: str, *, size: int = 64, fold: int = 0) -> VolumeReader:
+    """Open one split: cubes around a labelled voxel for training, in the centre for validation."""
+    cases = choose_fold(directory, inventory(directory), split, fold)
+    return VolumeReader(cases, size, "random" if split == "train" else "centre")
 
 
-def _unlisted(directory: Path, here: set[str]) -> list[Problem]:
-    """A problem if `dataset.json` lists training cases that are absent."""
-    path = directory / "dataset.json"
-    if not path.is_file():
-        return []
-    try:
-        listed = [Path(entry["image"]).name for entry in json.loads(path.read_bytes())["training"]]
-    except (ValueError, KeyError, TypeError) as error:
-        return [Problem(str(path), f"is no list of cases: {error!r}")]
-    names = [name.removesuffix(".gz").removesuffix(".nii") for name in listed]
-    absent = [name for name in names if name not in here]
-    return [Problem(str(path), f"{some(absent)} listed but absent")] if absent else []
+def write(directory: Path, *, cases: int, size: int, seed: int, classes: int) -> None:
+    """Write hippocampus phantoms in the Decathlon's layout, with `dataset.json`."""
+    check_crop_size(size)
+    ensure_directory(directory)
+    files = [f"hippocampus_{index:05d}.nii.gz" for index in range(cases)]
+    for index, name in enumerate(files):
+        crop = draw_crop(size, seed, index)
+        write_volume(directory / "imagesTr" / name, crop.image, np.eye(4))
+        write_volume(directory / "labelsTr" / name, crop.labels, np.eye(4))
+    labels = {"0": "background", "1": "Anterior", "2": "Posterior"}
+    write_description(directory, "Hippocampus", _MODALITIES, labels, files)
 
 
-def check(case: HippocampusCase) -> Checked:
-    """Reads all volumes of a case and counts its labels and status."""
-    first = case.image or case.labels
-    assert first is not None
+def sample(index: int, *, volume: tuple[int, int, int], seed: int, classes: int) -> dict[str, Any]:
+    """Draw a crop centred in a cube: `x` [1, S, S, S] normalised, `y` [S, S, S] in 0, 1, 2."""
+    size = volume[-1]
+    check_crop_size(size)
+    crop = draw_crop(size, seed, index)
+    corner = centre_corner(crop.labels.shape, size)
+    x, y = normalised(crop.image[None], _MODALITIES), crop.labels.astype(np.int64)
+    return {"x": crop_or_pad(x, corner, size), "y": crop_or_pad(y, corner, size)}
 
-    def read() -> Iterator[tuple[str, str]]:
-        if case.image is None or case.labels is None:
-            read_volume(first)
-            yield "cases", "unpaired"
-            return
-        _, labels = read_case(case)
-        yield "cases", "paired"
-        yield "fold", str(case.fold)
-        for label in np.unique(labels):
-            yield "label", str(label)
 
-    return guarded(case.id, first, lambda: list(read()))
+def make_task(*, window: int, metadata: Metadata) -> Segmentation:
+    """Make the task: cross-entropy + (1 - Dice); Dice of anterior and posterior and their mean."""
+    return Segmentation(REGIONS)
+
+
+def predict(
+    network: Predictor,
+    source: Path,
+    target: Path,
+    *,
+    size: int,
+    metadata: Metadata,
+    category: str | None,
+) -> dict[str, Any]:
+    """Predict a volume in a cube as in validation; write labels with the same affine."""
+    require_label_target(target)
+    image = read_images([source], channels=1)
+    x = normalised(image.data, _MODALITIES)
+    size = max(size, *x.shape[1:])
+    corner = centre_corner(x.shape[1:], size)
+    cube = network(crop_or_pad(x, corner, size)).argmax(0).numpy()
+    inside = tuple(slice(-c, -c + n) for c, n in zip(corner, x.shape[1:], strict=True))
+    return write_labels(target, cube[inside], image.affine)
+
+
+register_dataset(
+    replace(
+        DECATHLON,
+        name="hippocampus",
+        about="Decathlon Task04, the two parts of the hippocampus in T1 MRI",
+        recipe="hippocampus-unet3d",
+        inventory=inventory,
+        describe=None,
+        open_reader=open_reader,
+        write=write,
+        sample=sample,
+        task_name="hippocampus",
+        task=make_task,
+        predict=predict,
+        whole_volumes=False,
+    )
+)

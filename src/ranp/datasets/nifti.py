@@ -10,6 +10,8 @@ import gzip
 import io
 import math
 import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -22,7 +24,11 @@ from ranp.errors import IntegrityError, UsageError
 from ranp.files import atomic_write
 
 MAX_BYTES = 96 * 2**20
-"""The largest unpacked volume: BraTS in float64 has 68 MiB, a bomb has more."""
+"""Unpacked size that any file may claim: BraTS in float64 has 68 MiB, a bomb has more."""
+
+_MAX_RATIO = (
+    64  # a larger volume must have bytes to show for it: MR and CT images pack to 1/2..1/20
+)
 
 _HEADER_BYTES = 348
 _MAX_OFFSET = 2**20  # where voxels may begin at the latest: header extensions are small
@@ -38,33 +44,50 @@ class Volume:
     affine: NDArray[np.float64]
 
 
-def read_volume(path: Path) -> Volume:
-    """Reads a 3D volume from a .nii or .nii.gz file.
+def read_volume(path: Path, *, channels: int = 1, believable: int = MAX_BYTES) -> Volume:
+    """Read a volume from a .nii or .nii.gz file.
+
+    Args:
+        path: The file.
+        channels: Length of the fourth dimension; with 1 the volume is 3D.
+        believable: Unpacked size in bytes that the file may claim, whatever its own size.
 
     Raises:
-        IntegrityError: The file is damaged, truncated, not NIfTI, not 3D, too large, or holds
-            NaN or infinity. The message names the file.
+        IntegrityError: The file is damaged, truncated, not NIfTI, of another dimension, too large,
+            or holds NaN or infinity. The message names the file.
     """
+    with _opened(path) as (stream, stored, compressed):
+        bound = max(believable, stored * _MAX_RATIO)
+        if compressed:
+            bound = min(bound, stored * _MAX_DEFLATE_RATIO)
+        return _read_stream(path, stream, channels, bound)
+
+
+def read_shape(path: Path, channels: int = 1) -> tuple[int, ...]:
+    """Read the shape of a volume from its header alone."""
+    with _opened(path) as (stream, _, _):
+        return _checked_shape(path, _read_header(path, stream.read(_HEADER_BYTES)), channels)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[Any, int, bool]]:
+    """Yield the unpacked stream, the size of the file, and whether it is packed."""
     try:
         with path.open("rb") as raw:
             compressed = raw.read(2) == b"\x1f\x8b"
             raw.seek(0)
-            bound = MAX_BYTES
-            if compressed:
-                bound = min(bound, path.stat().st_size * _MAX_DEFLATE_RATIO)
-                with gzip.open(raw) as unpacked:
-                    return _read_stream(path, unpacked, bound)
-            return _read_stream(path, raw, bound)
+            with gzip.open(raw) if compressed else nullcontext(raw) as stream:
+                yield stream, path.stat().st_size, compressed
     except FileNotFoundError as error:
         raise IntegrityError(f"'{path}' does not exist") from error
     except _DAMAGE as error:
         raise IntegrityError(f"'{path}' is damaged: {error}; fetch it again") from error
 
 
-def _read_stream(path: Path, stream: io.BufferedIOBase, bound: int) -> Volume:
+def _read_stream(path: Path, stream: io.BufferedIOBase, channels: int, bound: int) -> Volume:
     header = _read_header(path, stream.read(_HEADER_BYTES))
     dtype = header.get_data_dtype()
-    shape = _checked_shape(path, header)
+    shape = _checked_shape(path, header, channels)
     expected = math.prod(shape) * dtype.itemsize
     if expected > bound:
         raise IntegrityError(
@@ -106,12 +129,20 @@ def _read_header(path: Path, raw: bytes) -> Any:
     return header
 
 
-def _checked_shape(path: Path, header: Any) -> tuple[int, int, int]:
+def _checked_shape(path: Path, header: Any, channels: int) -> tuple[int, ...]:
     dims = [int(d) for d in header["dim"]]
     count, lengths = dims[0], dims[1:]
-    if not 3 <= count <= 7 or min(lengths[:count]) < 1 or any(d != 1 for d in lengths[3:count]):
-        raise IntegrityError(f"'{path}' has dimensions {lengths[: max(count, 0)]}, not three")
-    return lengths[0], lengths[1], lengths[2]
+    space = 3 if channels == 1 else 4
+    if (
+        not space <= count <= 7
+        or min(lengths[:count]) < 1
+        or max(lengths[space:count], default=1) > 1
+    ):
+        wanted = "three" if channels == 1 else f"three and {channels} channels"
+        raise IntegrityError(f"'{path}' has dimensions {lengths[: max(count, 0)]}, not {wanted}")
+    if channels > 1 and lengths[3] != channels:
+        raise IntegrityError(f"'{path}' has {lengths[3]} channels, not {channels}")
+    return tuple(lengths[:space])
 
 
 def _scaled(path: Path, data: NDArray[Any], header: Any) -> NDArray[Any]:
@@ -128,9 +159,15 @@ def _scaled(path: Path, data: NDArray[Any], header: Any) -> NDArray[Any]:
     return data
 
 
-def read_labels(path: Path) -> Volume:
-    """Reads a label volume, whose voxels must be whole numbers from 0 to 255, as uint8."""
-    volume = read_volume(path)
+def read_labels(path: Path, like: Volume | None = None) -> Volume:
+    """Read a label volume, whose voxels must be whole numbers from 0 to 255, as uint8.
+
+    Args:
+        path: The file.
+        like: Image of the same case: labels may be as large, however well they are packed.
+    """
+    believable = 0 if like is None else 8 * math.prod(like.data.shape[:3])
+    volume = read_volume(path, believable=max(believable, MAX_BYTES))
     labels = volume.data.astype(np.uint8)
     if not np.array_equal(labels, volume.data):
         raise IntegrityError(f"'{path}' holds labels that are not whole numbers from 0 to 255")
@@ -138,14 +175,44 @@ def read_labels(path: Path) -> Volume:
 
 
 def same_geometry(one: Volume, other: Volume) -> bool:
-    """Whether two volumes have the same shape and lie in the same place, to 1e-3 mm."""
-    return one.data.shape == other.data.shape and np.allclose(
+    """Return whether two volumes have the same shape and lie in the same place, to 1e-3 mm."""
+    return one.data.shape[:3] == other.data.shape[:3] and np.allclose(
         one.affine, other.affine, rtol=0, atol=1e-3
     )
 
 
+def require_same_geometry(paths: Sequence[Path], volumes: Sequence[Volume]) -> None:
+    """Raise `IntegrityError` if volumes differ in geometry from the first of them.
+
+    Args:
+        paths: Files of the volumes, for the message.
+        volumes: Volumes of one case.
+    """
+    for path, volume in zip(paths[1:], volumes[1:], strict=True):
+        if not same_geometry(volumes[0], volume):
+            raise IntegrityError(
+                f"'{path}' and '{paths[0].name}' differ in geometry: "
+                f"{volume.data.shape} and {volumes[0].data.shape} voxels, or their affines"
+            )
+
+
+def require_label_target(target: Path) -> None:
+    """Raise `UsageError` if a label volume to be written is not called .nii.gz."""
+    if not target.name.endswith(".nii.gz"):
+        raise UsageError(f"'{target}': label volumes are written as .nii.gz; name it so")
+
+
+def write_labels(
+    path: Path, labels: NDArray[Any], affine: NDArray[np.float64]
+) -> dict[str, dict[str, int]]:
+    """Write a predicted label volume and return how many voxels each label has."""
+    write_volume(path, labels.astype(np.uint8), affine)
+    values, counts = np.unique(labels, return_counts=True)
+    return {"voxels": {str(v): int(n) for v, n in zip(values, counts, strict=True)}}
+
+
 def write_volume(path: Path, data: NDArray[Any], affine: NDArray[np.float64]) -> None:
-    """Writes a .nii.gz file; equal volumes give equal bytes."""
+    """Write a .nii.gz file; equal volumes give equal bytes."""
     image = _nibabel().Nifti1Image(data, affine)
     image.header.set_xyzt_units("mm")
     with atomic_write(path) as file:

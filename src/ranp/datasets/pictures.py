@@ -1,28 +1,19 @@
-"""Pictures of a few cases: voxel renderings, slices with labels, strips of frames."""
+"""Drawing tools of the data sets: voxel renderings, slices with labels, strips of frames."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ranp.datasets.brats import MODALITIES
 from ranp.datasets.frames import MEAN
-from ranp.datasets.parts import category_named
-from ranp.datasets.voxels import EMPTY
-from ranp.errors import UsageError
-from ranp.files import atomic_write
-
-if TYPE_CHECKING:
-    from ranp.datasets.cases import Cases
 
 _STRIP = 8  # frames of a clip that are shown
 # Paul Tol's bright scheme, which colour-blind people can tell apart.
-_COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377")
-_REGION_COLOURS = {1: "#ee6677", 2: "#66ccee", 4: "#ccbb44"}
+COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377")
+_LABEL_COLOURS = ("#ee6677", "#66ccee", "#228833", "#ccbb44", "#4477aa", "#aa3377")
 
 # The three faces of a voxel that an observer at (1, 1, 1) sees (y is up), as corners, with the
 # brightness of each.
@@ -33,32 +24,8 @@ _FACES = (
 )
 
 
-def draw_cases(kind: str, cases: Cases, indices: Sequence[int], path: Path) -> None:
-    """Draws cases of an opened data set into a PNG file.
-
-    Args:
-        kind: The data set's kind, which decides how its cases are drawn.
-        cases: The data set.
-        indices: Which cases.
-        path: The PNG file.
-    """
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise UsageError('pictures need matplotlib: pip install "ranp[plot]"') from error
-    matplotlib.use("agg")
-    draw: dict[str, Callable[[list[Any]], Any]] = {
-        "shapenet": _draw_shapes,
-        "brats": _draw_volumes,
-        "hippocampus": _draw_volumes,
-        "ucf101": _draw_clips,
-    }
-    figure = draw[kind]([cases[index] for index in indices])
-    with atomic_write(path) as file:
-        figure.savefig(file, format="png", dpi=80)
-
-
-def _figure(rows: int, columns: int, width: float, height: float) -> tuple[Any, Any]:
+def make_figure(rows: int, columns: int, width: float, height: float) -> tuple[Any, Any]:
+    """Return a figure and its axes [rows, columns], each `width` x `height` inches, unframed."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
@@ -68,42 +35,19 @@ def _figure(rows: int, columns: int, width: float, height: float) -> tuple[Any, 
     return figure, axes
 
 
-def _draw_shapes(samples: list[Any]) -> Any:
-    from matplotlib.lines import Line2D
+def draw_voxels(axis: Any, colour_indices: NDArray[np.integer]) -> None:
+    """Draw voxels as little cubes in a dimetric projection, the far ones first.
 
-    columns = min(4, len(samples))
-    figure, axes = _figure(-(-len(samples) // columns), columns, 2.6, 2.8)
-    for axis, sample in zip(axes.flat, samples, strict=False):
-        labels = sample["y"].numpy()
-        category = category_named(sample["category"])
-        _draw_voxels(axis, labels, category.first)
-        axis.set_title(category.name, fontsize=10)
-        handles = [
-            Line2D([], [], marker="s", linestyle="", color=_COLOURS[k], label=part)
-            for k, part in enumerate(category.parts)
-            if (labels == category.first + k).any()
-        ]
-        axis.legend(
-            handles=handles,
-            fontsize=7,
-            ncols=3,
-            loc="upper center",
-            bbox_to_anchor=(0.5, 0.02),
-            frameon=False,
-            handletextpad=0.1,
-            columnspacing=0.8,
-        )
-    return figure
-
-
-def _draw_voxels(axis: Any, labels: NDArray[np.int64], first: int) -> None:
-    """Draws occupied voxels as little cubes in a dimetric projection, the far ones first."""
+    Args:
+        axis: Matplotlib axis.
+        colour_indices: Indices into `COLOURS` [X, Y, Z]; -1 where there is nothing.
+    """
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import to_rgb
 
-    cells = np.argwhere(labels != EMPTY)
+    cells = np.argwhere(colour_indices >= 0)
     cells = cells[np.argsort(cells.sum(axis=1), kind="stable")]
-    base = np.array([to_rgb(colour) for colour in _COLOURS])[labels[tuple(cells.T)] - first]
+    base = np.array([to_rgb(colour) for colour in COLOURS])[colour_indices[tuple(cells.T)]]
     corners = np.array([face for face, _ in _FACES])
     polygons = _project(cells[:, None, None, :] + corners[None])
     shades = np.array([brightness for _, brightness in _FACES])
@@ -122,20 +66,26 @@ def _project(points: NDArray[np.integer]) -> NDArray[np.float64]:
     return np.stack([0.87 * (x - z), y - 0.45 * (x + z)], axis=-1)
 
 
-def _draw_volumes(samples: list[Any]) -> Any:
-    """One row per case: every modality in the slice with most labels, then the labels on it."""
+def draw_volumes(samples: Sequence[Mapping[str, Any]], channels: Sequence[str] = ()) -> Any:
+    """Draw one row per case: every channel in the slice with most labels, then the labels on it.
+
+    Args:
+        samples: Samples with `x` [C, X, Y, Z] and `y` [X, Y, Z].
+        channels: Names of the channels.
+    """
     from matplotlib.colors import to_rgba
 
-    channels = samples[0]["x"].shape[0]
-    names = MODALITIES if channels == len(MODALITIES) else ("image",)
-    figure, axes = _figure(len(samples), channels + 1, 1.7, 1.8)
+    count = samples[0]["x"].shape[0]
+    names = channels or (["image"] if count == 1 else [f"channel {c}" for c in range(count)])
+    figure, axes = make_figure(len(samples), count + 1, 1.7, 1.8)
     for axis, name in zip(axes[0], [*names, "labels"], strict=True):
         axis.set_title(name, fontsize=9)
     for row, sample in zip(axes, samples, strict=True):
         x, y = sample["x"].numpy(), sample["y"].numpy()
         level = int((y > 0).sum(axis=(0, 1)).argmax())
         overlay = np.zeros((*y.shape[:2], 4))
-        for label, colour in _REGION_COLOURS.items():
+        for label in np.unique(y[y > 0]):
+            colour = _LABEL_COLOURS[(int(label) - 1) % len(_LABEL_COLOURS)]
             overlay[y[:, :, level] == label] = to_rgba(colour, 0.75)
         outside = (x[..., level] == 0).all(axis=0)  # padding, or no brain: black, not mean grey
         for axis, channel in zip(row, [*x, x[0]], strict=True):
@@ -146,9 +96,9 @@ def _draw_volumes(samples: list[Any]) -> Any:
     return figure
 
 
-def _draw_clips(samples: list[Any]) -> Any:
-    """One row per clip: evenly spaced frames."""
-    figure, axes = _figure(len(samples), _STRIP, 1.1, 1.25)
+def draw_clips(samples: Sequence[Mapping[str, Any]]) -> Any:
+    """Draw one row per clip: evenly spaced frames."""
+    figure, axes = make_figure(len(samples), _STRIP, 1.1, 1.25)
     for row, sample in zip(axes, samples, strict=True):
         frames = sample["x"].numpy().transpose(1, 2, 3, 0) * 255 + MEAN
         chosen = np.linspace(0, len(frames) - 1, _STRIP).round().astype(int)

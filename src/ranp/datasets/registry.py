@@ -1,181 +1,167 @@
-"""The kinds of data sets: what they are called, and where their reader and generator live.
+"""The registry of data sets: a row carries all that the package knows of one.
 
 Importing this module does not import torch.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any
 
-from ranp.datasets.verification import Checked, Inventory, Problem, Report, check_all, summarise
+import numpy as np
+from numpy.typing import NDArray
+
+from ranp.datasets.verification import Checked, Inventory, Problem, nothing_more
 from ranp.errors import UsageError, suggest
 
 if TYPE_CHECKING:
-    from ranp.datasets.cases import Cases, Reader
+    from torch import Tensor
+
+    from ranp.datasets.tasks import Task
+
+Metadata = Mapping[str, Any]
+"""JSON values that a split carries beside its cases, such as names of classes; stored with runs."""
+
+Predictor = Callable[[NDArray[np.float32]], "Tensor"]
+"""Maps one sample `x`, without batch dimension, to the network's output, likewise."""
 
 
-class Format(Protocol):
-    """What the module of a kind offers."""
+class Reader:
+    """Reads the cases of a split as NumPy arrays. Frozen, so that workers can share it."""
 
-    DEFAULT_SIZE: int
+    @property
+    def ids(self) -> Sequence[str]:
+        """One stable name per case."""
+        raise NotImplementedError
 
-    def inventory(self, directory: Path) -> Inventory:
-        """Lists the cases of a directory without reading them."""
+    @property
+    def metadata(self) -> Metadata:
+        """What task and prediction need to know of the data; nothing by default."""
+        return {}
 
-    def check(self, case: Any) -> Checked:
-        """Reads one case of the inventory and says what is wrong with it."""
+    def read(self, index: int, rng: np.random.Generator) -> Mapping[str, Any]:
+        """Read a case: arrays `x` and `y`, and what else the task needs.
 
-    def conclude(self, checked: Sequence[Checked]) -> tuple[list[Problem], list[str]]:
-        """Problems and notes that show only when all cases are seen together."""
-
-    def open_reader(
-        self, directory: Path, split: str, *, size: int, fold: int, **options: Any
-    ) -> Reader:
-        """Opens one split."""
+        Args:
+            index: Position in `ids`.
+            rng: The only source of randomness allowed (crops, flips, frame positions).
+        """
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A kind of data set.
+class Facts:
+    """What a recipe that scales itself to the data asks for.
 
     Attributes:
-        name: What commands call it.
-        module: Reads it; see `Format`.
-        write: `module:function` that writes a synthetic one.
+        channels: Channels of a sample.
+        classes: Number of classes, background included.
+        shape: Median (depth, height, width) of the cases.
+        cases: Number of cases with labels.
+    """
+
+    channels: int
+    classes: int
+    shape: tuple[int, int, int]
+    cases: int
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set.
+
+    Functions that other processes call (`check`, `sample`) must be at module level.
+
+    Attributes:
+        name: Name on the command line and in recipes.
+        about: One-line description.
+        recipe: Name of the packaged recipe that trains on it.
+        size: Default edge of grids, crops or frames.
+        inventory: `inventory(directory)` lists the cases without reading them.
+        check: `check(case)` reads one case of the inventory and says what is wrong with it.
+        open_reader: `open_reader(directory, split, size=, fold=)` opens one split.
+        write: `write(directory, cases=, size=, seed=, classes=)` writes a synthetic data set in
+            the real format; equal arguments give equal files.
+        sample: `sample(index, volume=, seed=, classes=)` draws a case of the endless synthetic data
+            set `seed` in memory; returns what `Reader.read` returns.
+        task_name: Name of the task in recipes and stored runs.
+        task: `task(window=, metadata=)` makes the task; see `make_task`.
+        predict: `predict(network, source, target, size=, metadata=, category=)` predicts one input
+            file with a `Predictor`, writes the result and returns a summary.
+        draw: `draw(samples)` returns a matplotlib figure.
+        conclude: Problems and notes that show only when all cases are seen together.
+        describe: `describe(directory)` returns `Facts` for recipes that scale themselves.
+        frames: Depth of a sample that does not follow `size`, as the frames of a clip.
+        whole_volumes: Whether validation samples are whole volumes, which differ in shape.
+        classes: Classes of synthetic data by default; None where there is no choice.
+        categories: Categories that a prediction may be restricted to.
+        has_cache: Whether `open_reader` takes `cache`, a directory for what was read.
     """
 
     name: str
-    module: str
-    write: str
+    about: str
+    recipe: str
+    size: int
+    inventory: Callable[[Path], Inventory]
+    check: Callable[[Any], Checked]
+    open_reader: Callable[..., Reader]
+    write: Callable[..., None]
+    sample: Callable[..., Mapping[str, Any]]
+    task_name: str
+    task: Callable[..., Task]
+    predict: Callable[..., dict[str, Any]]
+    draw: Callable[[Sequence[Mapping[str, Any]]], Any]
+    conclude: Callable[[Sequence[Checked]], tuple[list[Problem], list[str]]] = nothing_more
+    describe: Callable[[Path], Facts] | None = None
+    frames: int | None = None
+    whole_volumes: bool = False
+    classes: int | None = None
+    categories: tuple[str, ...] = ()
+    has_cache: bool = False
 
-    @property
-    def format(self) -> Format:
-        """The module that reads this kind."""
-        return cast(Format, importlib.import_module(self.module))
+    def make_task(self, window: int, metadata: Metadata | None = None) -> Task:
+        """Make the task of the data set.
 
-    @property
-    def writer(self) -> Callable[..., None]:
-        """The function that writes a synthetic data set: (directory, cases, size, seed)."""
-        module, function = self.write.split(":")
-        return cast(Callable[..., None], getattr(importlib.import_module(module), function))
+        Args:
+            window: Edge of the training crops.
+            metadata: Metadata of the training data; without it, a task for the loss alone.
+        """
+        return self.task(window=window, metadata=metadata or {})
 
+    def volume(self, size: int, frames: int | None = None) -> tuple[int, int, int]:
+        """Return depth, height and width of a sample.
 
-_WRITERS = "ranp.datasets.synthetic.writers"
-KINDS = {
-    kind.name: kind
-    for kind in (
-        Kind("shapenet", "ranp.datasets.shapenet", f"{_WRITERS}:write_shapenet"),
-        Kind("brats", "ranp.datasets.brats", f"{_WRITERS}:write_brats"),
-        Kind("ucf101", "ranp.datasets.ucf101", f"{_WRITERS}:write_ucf101"),
-        Kind("hippocampus", "ranp.datasets.hippocampus", f"{_WRITERS}:write_hippocampus"),
-    )
-}
-
-
-def kind_named(name: str) -> Kind:
-    """The kind of a name, or an error that suggests one."""
-    if name not in KINDS:
-        raise UsageError(f"unknown kind of data '{name}'.{suggest(name, KINDS)}")
-    return KINDS[name]
-
-
-def _existing(directory: str | Path) -> Path:
-    directory = Path(directory)
-    if not directory.is_dir():
-        raise UsageError(f"data directory '{directory}' does not exist")
-    return directory
+        Args:
+            size: Edge of grids, crops or frames.
+            frames: Number of frames, if not the data set's own; no effect on volumes.
+        """
+        return (size if self.frames is None else frames or self.frames), size, size
 
 
-def open_cases(
-    kind: str,
-    directory: str | Path,
-    split: str,
-    *,
-    size: int | None = None,
-    fold: int = 0,
-    seed: int = 0,
-    cache: str | Path | None = None,
-) -> Cases:
-    """Opens one split of a data set on disk.
+DATASETS: dict[str, Dataset] = {}
+"""All registered data sets by name."""
 
-    Args:
-        kind: "shapenet", "brats", "ucf101" or "hippocampus".
-        directory: Where it lies.
-        split: "train", "validation" or, for ShapeNet, "test".
-        size: Edge of grids, crops or frames; by default 64, 128, 112 or 64.
-        fold: Which fold validates (BraTS, hippocampus), or the official split less one (UCF101).
-        seed: Decides crops, flips and the order of training.
-        cache: Where to keep the voxel grids of ShapeNet; the other kinds have none.
+
+def register_dataset(dataset: Dataset) -> Dataset:
+    """Register a data set under its name.
+
+    Raises:
+        UsageError: The name is taken.
     """
-    if cache is not None and kind != "shapenet":
-        raise UsageError(f"voxel grids of shapenet can be cached, {kind} cannot")
-    format = kind_named(kind).format
-    size = format.DEFAULT_SIZE if size is None else size
-    options: dict[str, Any] = {} if cache is None else {"cache": Path(cache)}
-    reader = format.open_reader(_existing(directory), split, size=size, fold=fold, **options)
-    from ranp.datasets.cases import Cases  # torch takes seconds: first see whether there is a need
-
-    return Cases(reader, seed)
+    if dataset.name in DATASETS:
+        raise UsageError(f"data set '{dataset.name}' is already registered; choose another name")
+    DATASETS[dataset.name] = dataset
+    return dataset
 
 
-def verify(
-    kind: str,
-    directory: str | Path,
-    *,
-    workers: int | None = None,
-    started: Callable[[int], None] = lambda total: None,
-    progress: Callable[[], None] = lambda: None,
-) -> Report:
-    """Reads every case of a data set once and reports all problems.
+def find_dataset(name: str) -> Dataset:
+    """Return the data set of a name.
 
-    Args:
-        kind: As for `open_cases`.
-        directory: Where it lies.
-        workers: Processes; by default one per core.
-        started: Called once with the number of cases.
-        progress: Called after every case.
+    Raises:
+        UsageError: The name is unknown; the closest one is suggested.
     """
-    format = kind_named(kind).format
-    directory = _existing(directory)
-    inventory = format.inventory(directory)
-    started(len(inventory.cases))
-    checked = check_all(inventory.cases, format.check, workers=workers, progress=progress)
-    problems, notes = format.conclude(checked)
-    complete = Inventory(
-        inventory.cases, [*inventory.problems, *problems], [*inventory.notes, *notes]
-    )
-    return summarise(kind, directory, complete, checked)
-
-
-def synthesise(
-    kind: str,
-    directory: str | Path,
-    *,
-    cases: int,
-    size: int,
-    seed: int,
-    classes: int | None = None,
-) -> None:
-    """Writes a synthetic data set in a kind's real format.
-
-    Args:
-        kind: As for `open_cases`.
-        directory: A new or empty directory.
-        cases: Number of cases.
-        size: Edge of volumes and frames; for shapes, which are points, it has no effect.
-        seed: The same seed gives the same files.
-        classes: Number of classes of clips, 10 by default; the other kinds have no choice.
-    """
-    if classes is not None and kind != "ucf101":
-        raise UsageError(f"the number of classes can be chosen for ucf101 alone, not for {kind}")
-    directory = Path(directory)
-    if directory.is_dir() and any(directory.iterdir()):
-        raise UsageError(f"'{directory}' is not empty; choose a new directory")
-    if cases < 1:
-        raise UsageError(f"{cases} cases: at least one is needed")
-    chosen = {} if classes is None else {"classes": classes}
-    kind_named(kind).writer(directory, cases=cases, size=size, seed=seed, **chosen)
+    if name not in DATASETS:
+        raise UsageError(f"unknown kind of data '{name}'.{suggest(name, DATASETS)}")
+    return DATASETS[name]

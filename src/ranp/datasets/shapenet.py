@@ -17,21 +17,32 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ranp.datasets.parts import BY_SYNSET, Category
+from ranp.datasets.parts import (
+    BY_SYNSET,
+    CATEGORIES,
+    PARTS,
+    Category,
+    category_named,
+    part_miou,
+    shape_iou,
+)
+from ranp.datasets.pictures import COLOURS, draw_voxels, make_figure
+from ranp.datasets.registry import Dataset, Metadata, Predictor, Reader, register_dataset
+from ranp.datasets.synthetic.shapes import draw_shape
+from ranp.datasets.tasks import Batch, Measures, Task
 from ranp.datasets.verification import Checked, Inventory, Problem, guarded, some
-from ranp.datasets.verification import nothing_more as conclude
-from ranp.datasets.voxels import Voxels, check_size, voxelize
+from ranp.datasets.voxels import EMPTY, Voxels, check_size, voxel_positions, voxelize
 from ranp.errors import IntegrityError, UsageError
-from ranp.files import atomic_write
+from ranp.files import atomic_write, ensure_directory, write_text
 
-__all__ = ["ShapeFiles", "ShapeNetReader", "check", "conclude", "inventory", "open_reader"]
+if TYPE_CHECKING:
+    from torch import Tensor
 
-DEFAULT_SIZE = 64
 SPLITS = ("train", "validation", "test")
 _LIST_FILES = {
     "train": "shuffled_train_file_list.json",
@@ -66,7 +77,7 @@ class ShapeFiles:
 
 
 def md5_split(content: bytes) -> str:
-    """The paper's split of the challenge's train + val: by the first hex digit of the MD5.
+    """Return the paper's split of the challenge's train + val: by the first hex digit of the MD5.
 
     0 to 7 is for training, 8 to f for validation. Taken of the .pts file's content.
     """
@@ -75,12 +86,12 @@ def md5_split(content: bytes) -> str:
 
 
 def splits_of(shape: ShapeFiles) -> tuple[str, ...]:
-    """The splits a shape belongs to; one, unless the lists say otherwise."""
+    """Return the splits a shape belongs to; one, unless the lists say otherwise."""
     return shape.splits or (md5_split(shape.points.read_bytes()),)
 
 
 def read_points(shape: ShapeFiles) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Reads a shape's points [N, 3] and global part labels [N].
+    """Read a shape's points [N, 3] and global part labels [N].
 
     Raises:
         IntegrityError: A file is damaged, lengths differ, a number is not finite, or a label is
@@ -110,7 +121,8 @@ def read_points(shape: ShapeFiles) -> tuple[NDArray[np.float64], NDArray[np.int6
     return points, labels
 
 
-def _read_table(path: Path, columns: int) -> NDArray[np.float64]:
+def _read_table(path: Path, columns: int | None = None) -> NDArray[np.float64]:
+    """Read a table of finite numbers; `columns` None allows any number of columns."""
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise IntegrityError(f"'{path}' is too large for a shape; is it a foreign file?")
@@ -120,9 +132,9 @@ def _read_table(path: Path, columns: int) -> NDArray[np.float64]:
         table = np.loadtxt(io.StringIO(text), dtype=np.float64, ndmin=2, comments=None)
     except FileNotFoundError as error:
         raise IntegrityError(f"'{path}' does not exist") from error
-    except ValueError as error:
+    except (ValueError, IsADirectoryError) as error:
         raise IntegrityError(f"'{path}' is no table of numbers: {error}") from error
-    if table.shape[1] != columns:
+    if columns is not None and table.shape[1] != columns:
         raise IntegrityError(f"'{path}' has {table.shape[1]} columns, not {columns}")
     if not np.isfinite(table).all():
         raise IntegrityError(f"'{path}' holds NaN or infinity")
@@ -130,7 +142,7 @@ def _read_table(path: Path, columns: int) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True)
-class ShapeNetReader:
+class ShapeNetReader(Reader):
     """Reads shapes as voxel grids: `x` [1, S, S, S], `y` [S, S, S], `category` its name."""
 
     shapes: tuple[ShapeFiles, ...]
@@ -143,14 +155,10 @@ class ShapeNetReader:
         return [shape.id for shape in self.shapes]
 
     def read(self, index: int, rng: np.random.Generator) -> dict[str, Any]:
-        """Reads and voxelizes a shape; nothing about it is random."""
+        """Read and voxelize a shape; nothing about it is random."""
         shape = self.shapes[index]
         voxels = self._cached(shape) if self.cache else voxelize(*read_points(shape), self.size)
-        return {
-            "x": voxels.occupancy(),
-            "y": voxels.label_grid(),
-            "category": shape.category.name,
-        }
+        return _as_sample(voxels, shape.category)
 
     def _cached(self, shape: ShapeFiles) -> Voxels:
         """From the cache if the source files have not changed since, else made and stored."""
@@ -169,6 +177,10 @@ class ShapeNetReader:
         return voxels
 
 
+def _as_sample(voxels: Voxels, category: Category) -> dict[str, Any]:
+    return {"x": voxels.occupancy(), "y": voxels.label_grid(), "category": category.name}
+
+
 def _stamp(shape: ShapeFiles) -> NDArray[np.int64]:
     files = [path.stat() for path in (shape.points, shape.labels) if path is not None]
     return np.array([[stat.st_size, stat.st_mtime_ns] for stat in files], np.int64)
@@ -178,18 +190,18 @@ def open_reader(
     directory: Path,
     split: str,
     *,
-    size: int = DEFAULT_SIZE,
+    size: int = 64,
     fold: int = 0,
     cache: Path | None = None,
 ) -> ShapeNetReader:
-    """Opens one split of a ShapeNet part directory.
+    """Open one split of a ShapeNet part directory.
 
     Args:
-        directory: The data set, in any of the three layouts.
+        directory: Directory of the data set, in any of the three layouts.
         split: "train", "validation" or "test".
         size: Edge of the voxel grid, 32 to 128 in the paper's experiments.
         fold: Must be 0: this data set has one split.
-        cache: Where to keep voxel grids; they are made again when a source file changes.
+        cache: Directory to keep voxel grids in; they are made again when a source file changes.
     """
     check_size(size)
     if split not in SPLITS:
@@ -203,7 +215,7 @@ def open_reader(
 
 
 def inventory(directory: Path) -> Inventory:
-    """Lists a directory's shapes; the layout is recognised by its folders."""
+    """List a directory's shapes; the layout is recognised by its folders."""
     if (directory / "train_data").is_dir():
         pairs = [
             (directory / f"{name}_data" / synset, directory / f"{name}_label" / synset, name)
@@ -310,7 +322,7 @@ def _joined(found: Iterable[Inventory], lists: Mapping[str, tuple[str, ...]]) ->
 
 
 def check(shape: ShapeFiles) -> Checked:
-    """Reads a shape and counts its category, split and parts."""
+    """Read a shape and count its category, split and parts."""
 
     def read() -> Iterator[tuple[str, str]]:
         if shape.labels is None:
@@ -326,3 +338,140 @@ def check(shape: ShapeFiles) -> Checked:
             yield "part", f"{label:02d} {shape.category.name} {part}"
 
     return guarded(shape.id, shape.points, lambda: list(read()))
+
+
+def write(directory: Path, *, cases: int, size: int, seed: int, classes: int) -> None:
+    """Write shapes in the layout of the ICCV-2017 challenge; a quarter each in val and test.
+
+    Shapes are points: `size` has no effect, the reader chooses the grid.
+    """
+    ensure_directory(directory)
+    for index in range(cases):
+        shape = draw_shape(seed, index)
+        # Rounds of 16 categories go to the folders in turn, so that each folder has them all.
+        folder = ("train", "val", "train", "test")[index // len(CATEGORIES) % 4]
+        synset, name = shape.category.synset, f"synthetic{index:05d}"
+        points = "".join(f"{x:.5f} {y:.5f} {z:.5f}\n" for x, y, z in shape.points)
+        labels = "".join(f"{label}\n" for label in shape.labels - shape.category.first + 1)
+        write_text(directory / f"{folder}_data" / synset / f"{name}.pts", points)
+        write_text(directory / f"{folder}_label" / synset / f"{name}.seg", labels)
+
+
+def sample(index: int, *, volume: tuple[int, int, int], seed: int, classes: int) -> dict[str, Any]:
+    """Draw a voxelized shape; the categories take turns."""
+    shape = draw_shape(seed, index)
+    return _as_sample(voxelize(shape.points, shape.labels, volume[-1]), shape.category)
+
+
+@dataclass(frozen=True)
+class Parts(Task):
+    """Part segmentation of shapes: cross-entropy over occupied voxels, mIoU as in the paper."""
+
+    goal: str = "miou"
+
+    def loss(self, output: Tensor, batch: Batch) -> Tensor:
+        """Return the cross-entropy over a shape's occupied voxels, then over shapes."""
+        from ranp.datasets.losses import sample_cross_entropy
+
+        return sample_cross_entropy(output, batch["y"], ignored=EMPTY)
+
+    def measure(self, output: Tensor, batch: Batch) -> list[Measures]:
+        """Return a shape's category, which is given, and its IoU among the category's own parts."""
+        scores, labels = output.float().cpu().numpy(), batch["y"].cpu().numpy()
+        return [
+            {"category": name, "iou": shape_iou(scores[i], labels[i], category_named(name))}
+            for i, name in enumerate(batch["category"])
+        ]
+
+    def summarise(self, measures: Sequence[Measures]) -> dict[str, float]:
+        """Return the mIoU per category, and over categories weighted by their shapes."""
+        ious = [float(case["iou"]) for case in measures]
+        result = part_miou(ious, [str(case["category"]) for case in measures])
+        by_category = {f"miou {name}": value for name, value in result.by_category.items()}
+        return {"miou": result.overall, **by_category}
+
+
+def make_task(*, window: int, metadata: Metadata) -> Parts:
+    """Make the task of part segmentation."""
+    return Parts()
+
+
+def predict(
+    network: Predictor,
+    source: Path,
+    target: Path,
+    *,
+    size: int,
+    metadata: Metadata,
+    category: str | None,
+) -> dict[str, Any]:
+    """Predict a point cloud (x y z in the first columns); write rows x y z label."""
+    points = _read_cloud(source)
+    positions = voxel_positions(points, size)
+    occupied = np.unique(positions)
+    voxels = Voxels(size, occupied, np.zeros(len(occupied), np.uint8))
+    candidates = category_named(category).labels if category else range(PARTS)
+    scores = network(voxels.occupancy()).flatten(1)[list(candidates)]
+    labels = scores.argmax(0).numpy()[positions] + candidates[0]
+    rows = zip(points, labels, strict=True)
+    write_text(target, "".join(f"{x:g} {y:g} {z:g} {label}\n" for (x, y, z), label in rows))
+    values, counts = np.unique(labels, return_counts=True)
+    return {"points": {str(v): int(n) for v, n in zip(values, counts, strict=True)}}
+
+
+def _read_cloud(path: Path) -> NDArray[np.float64]:
+    if not path.exists():
+        raise UsageError(f"'{path}' does not exist")
+    table = _read_table(path)
+    if table.shape[1] < 3:
+        raise IntegrityError(f"'{path}' is no point cloud: rows of x y z are needed")
+    return table[:, :3]
+
+
+def draw(samples: Sequence[Mapping[str, Any]]) -> Any:
+    """Draw shapes as voxels, coloured by part, with a legend."""
+    from matplotlib.lines import Line2D
+
+    columns = min(4, len(samples))
+    figure, axes = make_figure(-(-len(samples) // columns), columns, 2.6, 2.8)
+    for axis, shown in zip(axes.flat, samples, strict=False):
+        labels, category = shown["y"].numpy(), category_named(shown["category"])
+        draw_voxels(axis, np.where(labels == EMPTY, -1, labels - category.first))
+        axis.set_title(category.name, fontsize=10)
+        handles = [
+            Line2D([], [], marker="s", linestyle="", color=COLOURS[k], label=part)
+            for k, part in enumerate(category.parts)
+            if (labels == category.first + k).any()
+        ]
+        axis.legend(
+            handles=handles,
+            fontsize=7,
+            ncols=3,
+            loc="upper center",
+            bbox_to_anchor=(0.5, 0.02),
+            frameon=False,
+            handletextpad=0.1,
+            columnspacing=0.8,
+        )
+    return figure
+
+
+register_dataset(
+    Dataset(
+        name="shapenet",
+        about="ShapeNet parts, 16 categories and 50 parts of voxelised shapes",
+        recipe="shapenet-unet3d",
+        size=64,
+        inventory=inventory,
+        check=check,
+        open_reader=open_reader,
+        write=write,
+        sample=sample,
+        task_name="parts",
+        task=make_task,
+        predict=predict,
+        draw=draw,
+        categories=tuple(category.name for category in CATEGORIES),
+        has_cache=True,
+    )
+)

@@ -7,31 +7,17 @@ case of its letters: the class `HandstandPushups` has files `v_HandStandPushups.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from ranp.datasets.frames import (
-    centre_square,
-    centre_start,
-    cut,
-    looped,
-    multi_scale_corner,
-    random_start,
-    to_input,
-)
+from ranp.datasets.clips import CLIPS, ClipReader, check_clips, check_frames, write_clip
+from ranp.datasets.registry import register_dataset
+from ranp.datasets.synthetic.motion import MOTIONS
 from ranp.datasets.verification import Checked, Inventory, Problem, guarded, some
-from ranp.datasets.verification import nothing_more as conclude
-from ranp.datasets.video import count_frames, probe, read_frames
 from ranp.errors import IntegrityError, UsageError
+from ranp.files import ensure_directory, write_text
 
-__all__ = ["ClipFile", "Ucf101Reader", "check", "conclude", "inventory", "open_reader"]
-
-DEFAULT_SIZE = 112
-FRAMES = 16
 _LISTS = {"train": "trainlist", "validation": "testlist"}
 _OFFICIAL_SPLITS = (1, 2, 3)
 
@@ -55,45 +41,11 @@ class ClipFile:
     splits: tuple[str | None, ...]
 
 
-@dataclass(frozen=True)
-class Ucf101Reader:
-    """Reads clips: `x` [3, 16, S, S] minus the mean colour, and the class `y`.
-
-    Training: 16 consecutive frames from a random place, multi-scale corner crop, mirrored half
-    the time. Validation: the 16 frames in the middle, the square in the centre. Clips shorter
-    than 16 frames are repeated from their beginning.
-    """
-
-    clips: tuple[ClipFile, ...]
-    size: int
-    training: bool
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """The clips' names."""
-        return [clip.id for clip in self.clips]
-
-    def read(self, index: int, rng: np.random.Generator) -> dict[str, Any]:
-        """Decodes a window of a clip and cuts a square out of it."""
-        clip = self.clips[index]
-        info = probe(clip.path)
-        if self.training:
-            start = random_start(info.frames, FRAMES, rng)
-            window = multi_scale_corner(info.height, info.width, rng)
-        else:
-            start = centre_start(info.frames, FRAMES)
-            window = centre_square(info.height, info.width)
-        frames = read_frames(clip.path, start, min(FRAMES, info.frames))
-        return {"x": to_input(looped(cut(frames, window, self.size), FRAMES)), "y": clip.label}
-
-
-def open_reader(
-    directory: Path, split: str, *, size: int = DEFAULT_SIZE, fold: int = 0
-) -> Ucf101Reader:
-    """Opens one split of a UCF101 directory.
+def open_reader(directory: Path, split: str, *, size: int = 112, fold: int = 0) -> ClipReader:
+    """Open one split of a UCF101 directory.
 
     Args:
-        directory: Holds the clips, at any depth, and `ucfTrainTestlist`.
+        directory: Directory with the clips, at any depth, and `ucfTrainTestlist`.
         split: "train", or "validation" for the official test list.
         size: Edge of the frames: 112 for MobileNetV2, 224 for I3D.
         fold: The official split less one: 0, 1 or 2.
@@ -105,11 +57,11 @@ def open_reader(
     clips = [clip for clip in inventory(directory).cases if clip.splits[fold] == split]
     if not clips:
         raise UsageError(f"no clip of split '{split}' (list {fold + 1}) in '{directory}'")
-    return Ucf101Reader(tuple(clips), size, split == "train")
+    return ClipReader(tuple(clips), size, split == "train")
 
 
 def inventory(directory: Path) -> Inventory:
-    """Lists the clips that are both in the lists and on disk; says which are not."""
+    """List the clips that are both in the lists and on disk; say which are not."""
     lists = directory / "ucfTrainTestlist"
     classes = _read_classes(lists / "classInd.txt")
     listed = _read_lists(lists, classes)
@@ -176,16 +128,54 @@ def _read_lists(
 
 
 def check(clip: ClipFile) -> Checked:
-    """Decodes a whole clip and counts its class, splits and frame size."""
+    """Decode a whole clip and count its class, splits and frame size."""
 
     def read() -> Iterator[tuple[str, str]]:
-        count_frames(clip.path)
-        info = probe(clip.path)
         yield "class", clip.class_name
         for number, split in zip(_OFFICIAL_SPLITS, clip.splits, strict=True):
             yield f"split {number}", split or "unlisted"
-        yield "frame size", f"{info.height}x{info.width}"
-        if info.frames < FRAMES:
-            yield "length", f"shorter than {FRAMES} frames"
+        yield from check_frames(clip)
 
     return guarded(clip.id, clip.path, lambda: list(read()))
+
+
+def write(directory: Path, *, cases: int, size: int, seed: int, classes: int) -> None:
+    """Write clips of motion in a tree by class, with class index and lists of three splits.
+
+    The clips take turns in class, up to 101 of them. In split k every fourth clip of a class, from
+    the k-th on, is for testing.
+    """
+    check_clips(size, classes)
+    ensure_directory(directory)
+    lists: dict[str, list[str]] = {}
+    for index in range(cases):
+        label, number = index % classes, index // classes
+        name = MOTIONS[label].name
+        clip = f"{name}/v_{name}_g{number + 1:02d}_c01.avi"
+        write_clip(directory / clip, index, size, seed, classes)
+        for split in _OFFICIAL_SPLITS:
+            if number % 4 == split:
+                lists.setdefault(f"testlist{split:02d}", []).append(clip)
+            else:
+                lists.setdefault(f"trainlist{split:02d}", []).append(f"{clip} {label + 1}")
+    folder = directory / "ucfTrainTestlist"
+    names = [f"{label + 1} {MOTIONS[label].name}" for label in range(classes)]
+    write_text(folder / "classInd.txt", "\n".join(names) + "\n")
+    for split in _OFFICIAL_SPLITS:
+        for name in (f"trainlist{split:02d}", f"testlist{split:02d}"):
+            write_text(folder / f"{name}.txt", "\n".join(sorted(lists.get(name, []))) + "\n")
+
+
+register_dataset(
+    replace(
+        CLIPS,
+        name="ucf101",
+        about="UCF101, human actions in video, with its official splits",
+        recipe="ucf101-mobilenetv2",
+        inventory=inventory,
+        check=check,
+        describe=None,
+        open_reader=open_reader,
+        write=write,
+    )
+)

@@ -1,4 +1,4 @@
-"""Video files, decoded with PyAV: counted honestly, and read from the nearest key frame on."""
+"""Videos and folders of frames, decoded with PyAV: counted, and read from the nearest key frame."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from ranp.files import atomic_write
 MAX_EDGE = 4096
 """The largest frame edge that is decoded; a damaged header can claim anything."""
 MAX_FRAMES = 100_000
+FRAME_SUFFIXES = (".jpg", ".jpeg", ".png")
+"""Files of a folder that are its frames, in the order of their names."""
 
 
 @dataclass(frozen=True)
@@ -30,31 +32,39 @@ class ClipInfo:
 
 
 def probe(path: Path) -> ClipInfo:
-    """Reads a video's header.
+    """Read a video's header, or the first frame of a folder.
 
     Raises:
         IntegrityError: The file is no video, or its header makes no sense.
     """
+    if path.is_dir():
+        frames = _frame_files(path)
+        height, width, _ = _read_frame(frames[0]).shape
+        return ClipInfo(len(frames), height, width)
     with _opened(path) as (_, stream):
         return ClipInfo(int(stream.frames), int(stream.height), int(stream.width))
 
 
 def read_frames(path: Path, start: int, count: int) -> NDArray[np.uint8]:
-    """Decodes consecutive RGB frames [count, H, W, 3].
+    """Decode consecutive RGB frames [count, H, W, 3].
 
     Decoding begins at the last key frame before them. Where frames are stored out of order
-    (B-frames), an .avi does not say which frame a seek leads to, so that decoding begins at the
-    first one. It ends after the last frame asked for in either case.
+    (B-frames), an .avi does not say which frame a seek leads to, and in other containers frames
+    need not be evenly spaced, so that decoding begins at the first one. It ends after the last
+    frame asked for in either case.
 
     Args:
         path: The video.
         start: First frame.
         count: Number of frames; all of them must exist.
     """
+    if path.is_dir():
+        files = _frame_files(path)
+        _require_within(path, start, count, len(files))
+        return _stacked(path, [_read_frame(file) for file in files[start : start + count]])
     with _opened(path) as (container, stream):
-        if not 0 <= start <= start + count <= stream.frames:
-            raise UsageError(f"'{path}' has {stream.frames} frames, not {start} to {start + count}")
-        ordered = not stream.codec_context.has_b_frames
+        _require_within(path, start, count, stream.frames)
+        ordered = not stream.codec_context.has_b_frames and container.format.name == "avi"
         if ordered:
             container.seek(_timestamp(stream, start), stream=stream, backward=True)
         frames: list[NDArray[np.uint8]] = []
@@ -73,12 +83,49 @@ def read_frames(path: Path, start: int, count: int) -> NDArray[np.uint8]:
         )
 
 
+def _require_within(path: Path, start: int, count: int, total: int) -> None:
+    if not 0 <= start <= start + count <= total:
+        raise UsageError(f"'{path}' has {total} frames, not {start} to {start + count}")
+
+
+def _frame_files(folder: Path) -> list[Path]:
+    frames = sorted(p for p in folder.iterdir() if p.suffix.lower() in FRAME_SUFFIXES)
+    if not 0 < len(frames) <= MAX_FRAMES:
+        raise IntegrityError(f"'{folder}' has {len(frames)} frames")
+    return frames
+
+
+def _read_frame(path: Path) -> NDArray[np.uint8]:
+    """Decode a picture."""
+    av = _pyav()
+    try:
+        with path.open("rb") as file, av.open(file, mode="r") as container:
+            stream = container.streams.video[0]
+            if not (0 < stream.width <= MAX_EDGE and 0 < stream.height <= MAX_EDGE):
+                raise IntegrityError(f"'{path}' claims {stream.width}x{stream.height} pixels")
+            stream.codec_context.options = {"err_detect": "explode"}
+            (frame,) = container.decode(stream)
+            if frame.is_corrupt:
+                raise IntegrityError(f"'{path}' is damaged; fetch it again")
+            return np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
+    except (av.FFmpegError, OSError, ValueError, EOFError, IndexError, MemoryError) as error:
+        raise IntegrityError(f"'{path}' is damaged or no picture: {error}") from error
+
+
+def _stacked(folder: Path, frames: list[NDArray[np.uint8]]) -> NDArray[np.uint8]:
+    if len({frame.shape for frame in frames}) != 1:
+        raise IntegrityError(f"'{folder}' is damaged: its frames change size")
+    return np.stack(frames)
+
+
 def count_frames(path: Path) -> int:
-    """Decodes a whole video and returns its number of frames, which must be what it claims.
+    """Decode a whole video and return its number of frames, which must be what it claims.
 
     Raises:
         IntegrityError: A packet cannot be decoded, or frames are missing or too many.
     """
+    if path.is_dir():
+        return len(read_frames(path, 0, len(_frame_files(path))))
     with _opened(path) as (container, stream):
         claimed, counted = int(stream.frames), 0
         for frame in container.decode(stream):
@@ -141,7 +188,7 @@ def _as_rgb(path: Path, frame: Any, stream: Any) -> NDArray[np.uint8]:
 
 
 def write_video(path: Path, frames: NDArray[np.uint8], rate: int = 25) -> None:
-    """Writes RGB frames [T, H, W, 3] as an .avi in MPEG-4, the format of UCF101."""
+    """Write RGB frames [T, H, W, 3] as an .avi in MPEG-4, the format of UCF101."""
     av = _pyav()
     with atomic_write(path) as file, av.open(file, mode="w", format="avi") as container:
         stream = container.add_stream("mpeg4", rate=rate)

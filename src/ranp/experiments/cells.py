@@ -15,8 +15,8 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from ranp.datasets import find_dataset, synthesise
 from ranp.datasets.loader import Loader
-from ranp.datasets.registry import synthesise
 from ranp.errors import InfeasibleError, UsageError
 from ranp.experiments.cpu_clock import CpuClock
 from ranp.experiments.store import Cell, Store
@@ -37,7 +37,6 @@ from ranp.training.loop import Diverged
 from ranp.training.networks import Factory, build_network
 from ranp.training.preparation import open_split, open_splits, stored_plan
 from ranp.training.run import train
-from ranp.training.tasks import make_task
 
 Resource = Literal["gflops", "memory", "params"]
 
@@ -303,7 +302,7 @@ def _scored(
         return score(full, graph, None, no_forward, methods=[method], seed=config.seed)
     size = config.pruning.size or config.data.size
     cases = open_split(Job(config, Path(), data=data), "train", size)
-    task = make_task(config.task, window=config.data.size)
+    task = find_dataset(config.data.kind).make_task(config.data.size)
     scores = score(
         full.to("cuda" if torch.cuda.is_available() else "cpu"),
         graph,

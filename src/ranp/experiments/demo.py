@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ranp.datasets import synthetic_cases
 from ranp.datasets.loader import Loader
-from ranp.datasets.synthetic import synthetic_parts
 from ranp.graph import build_graph
 from ranp.models import build_network, find_network
 from ranp.models.initialization import glorot_normal_
@@ -69,7 +69,9 @@ def run_demo(out: Path, seconds: float, say: Callable[[str], None]) -> Demo:
     model = build_network(NETWORK)
     say(f"Tracing {NETWORK} at {' x '.join(map(str, spec.input_shape))}")
     graph = build_graph(model, spec.input_shape)
-    loader = Loader(synthetic_parts(SIZE, SAMPLES, seed=0), 1, training=True)
+    loader = Loader(
+        synthetic_cases("shapenet", size=SIZE, samples=SAMPLES, seed=0), 1, training=True
+    )
     say(f"Scoring {graph.neurons:,} neurons with {SAMPLES} synthetic shapes at {SIZE}^3")
     scores = score(model, graph, loader, make_forward(cross_entropy, None))
 
@@ -114,7 +116,7 @@ def run_demo(out: Path, seconds: float, say: Callable[[str], None]) -> Demo:
 
 def train(model: nn.Module, seconds: float) -> list[tuple[float, float]]:
     """Trains for a while, as the paper does, and returns (seconds, running mean of the loss)."""
-    loader = Loader(synthetic_parts(SIZE, 64, seed=1), 1, training=True)
+    loader = Loader(synthetic_cases("shapenet", size=SIZE, samples=64, seed=1), 1, training=True)
     optimizer = torch.optim.SGD(
         model.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-4
     )

@@ -11,8 +11,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
+from ranp.datasets import find_dataset
 from ranp.errors import UsageError, suggest
 
 
@@ -39,7 +47,7 @@ class DataConfig(Section):
     """Which data.
 
     Attributes:
-        kind: "shapenet", "brats", "ucf101" or "hippocampus".
+        kind: Name of a registered data set (`ranp.datasets.DATASETS`).
         size: Edge of grids, crops or frames in training.
         validation_size: The same in validation, where it differs.
         fold: Which fold validates.
@@ -49,7 +57,7 @@ class DataConfig(Section):
         classes: Classes of generated clips.
     """
 
-    kind: Literal["shapenet", "brats", "ucf101", "hippocampus"]
+    kind: str
     size: int = Field(gt=0)
     validation_size: int | None = Field(default=None, gt=0)
     fold: int = Field(default=0, ge=0)
@@ -57,6 +65,14 @@ class DataConfig(Section):
     cases: int = Field(default=64, gt=0)
     generated_size: int = Field(default=64, gt=0)
     classes: int | None = Field(default=None, gt=1)
+
+    @field_validator("kind")
+    @classmethod
+    def _is_registered(cls, kind: str) -> str:
+        try:
+            return find_dataset(kind).name
+        except UsageError as error:
+            raise ValueError(str(error)) from error
 
 
 class PruningConfig(Section):
@@ -147,17 +163,25 @@ class Config(LoopConfig):
 
     Attributes:
         recipe: The name of the recipe it came from.
-        task: Loss and metrics: "parts", "brats", "classification" or "hippocampus".
+        task: Name of the data set's task, which follows from `data.kind`.
         network: Which network.
         data: Which data.
         pruning: How it is pruned first.
     """
 
     recipe: str
-    task: Literal["parts", "brats", "classification", "hippocampus"]
+    task: str = ""
     network: NetworkConfig
     data: DataConfig
     pruning: PruningConfig = PruningConfig()
+
+    @model_validator(mode="after")
+    def _has_the_task_of_its_data(self) -> Config:
+        task = find_dataset(self.data.kind).task_name
+        if self.task not in ("", task):
+            raise ValueError(f"task must be '{task}' for {self.data.kind} data, got '{self.task}'")
+        object.__setattr__(self, "task", task)  # frozen; stored with the run as ever
+        return self
 
 
 def recipe_names() -> list[str]:

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from ranp.datasets.loader import Loader
+from ranp.datasets.tasks import Batch, Measures, Task
 from ranp.errors import RanpError, UsageError
 from ranp.recompute import checkpointed
 from ranp.signals import GracefulStop, Interrupted
@@ -31,7 +32,6 @@ from ranp.training.config import LoopConfig
 from ranp.training.distributed import interleaved, share_buffers, summed
 from ranp.training.listeners import Listener, Step
 from ranp.training.optim import learning_rate, make_optimizer
-from ranp.training.tasks import Batch, Measures, Task
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

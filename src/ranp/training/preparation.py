@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ranp import api
+from ranp.datasets import find_dataset, open_cases, synthesise
 from ranp.datasets.cases import Cases
 from ranp.datasets.loader import Loader
-from ranp.datasets.registry import open_cases, synthesise
 from ranp.errors import IntegrityError
 from ranp.files import canonical_json, read_sealed_json, sha256, write_sealed_json
 from ranp.recording import make_record, write_record
 from ranp.slimming import Plan
 from ranp.training.job import SCHEMA, Job
 from ranp.training.networks import build_network, fresh_network
-from ranp.training.tasks import make_task
 
 
 def prepare(job: Job) -> None:
@@ -63,10 +63,8 @@ def _note_data(job: Job) -> None:
         "kind": "data",
         "fingerprint": sha256(canonical_json([job.config.data.kind, ids])),
         **ids,
+        **_merged_metadata(splits.values()),
     }
-    clips = [clip for cases in splits.values() for clip in getattr(cases.reader, "clips", ())]
-    if clips:
-        content["classes"] = {str(clip.label): clip.class_name for clip in clips}
     path = job.directory / "data.json"
     if path.exists():
         before = read_sealed_json(path, "data")
@@ -77,6 +75,15 @@ def _note_data(job: Job) -> None:
             )
         return
     write_sealed_json(path, content)
+
+
+def _merged_metadata(splits: Iterable[Cases]) -> dict[str, Any]:
+    """Metadata of all splits: a class may occur in one of them alone."""
+    merged: dict[str, Any] = {}
+    for cases in splits:
+        for key, value in cases.reader.metadata.items():
+            merged[key] = {**merged.get(key, {}), **value} if isinstance(value, dict) else value
+    return merged
 
 
 def open_splits(job: Job) -> tuple[Cases, Cases]:
@@ -110,7 +117,7 @@ def prune(job: Job) -> api.Result:
     config, pruning = job.config, job.config.pruning
     assert pruning.method is not None
     cases = open_split(job, "train", pruning.size or config.data.size)
-    task = make_task(config.task, window=config.data.size)
+    task = find_dataset(config.data.kind).make_task(config.data.size)
     return api.prune(
         build_network(config.network, job.factory),
         Loader(cases, 1, training=True, workers=config.data.workers),

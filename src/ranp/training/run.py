@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 from ranp._version import __version__
+from ranp.datasets import find_dataset
 from ranp.datasets.cases import Cases
 from ranp.datasets.loader import Loader, Shard
 from ranp.errors import RanpError, UsageError
@@ -36,7 +37,6 @@ from ranp.training.listeners import Listener, Listeners, RunLog
 from ranp.training.loop import AVERAGED_EPOCHS, Trainer
 from ranp.training.networks import build_network, costs, fresh_network
 from ranp.training.preparation import open_splits, prepare, stored_plan
-from ranp.training.tasks import make_task
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -93,7 +93,9 @@ def train(
 
     shard = Shard(fabric.global_rank, fabric.world_size)
     train_cases, validation_cases = open_splits(job)
-    task = make_task(job.config.task, window=job.config.data.size)
+    task = find_dataset(job.config.data.kind).make_task(
+        job.config.data.size, train_cases.reader.metadata
+    )
     full = build_network(job.config.network, job.factory)
     plan = stored_plan(job.directory)
     shape = (1, *train_cases[0]["x"].shape)
@@ -173,8 +175,9 @@ def _on_first_process(fabric: Fabric, job: Job) -> None:
 
 
 def validation_loader(cases: Cases, config: Config, shard: Shard = Shard()) -> Loader:  # noqa: B008
-    """Validation batches: one by one where volumes differ in size, as BraTS' whole ones may."""
-    batch = 1 if config.task == "brats" else max(config.batch // shard.world, 1)
+    """Return validation batches: of one where whole volumes may differ in shape."""
+    whole = find_dataset(config.data.kind).whole_volumes
+    batch = 1 if whole else max(config.batch // shard.world, 1)
     return Loader(cases, batch, training=False, workers=config.data.workers, shard=shard)
 
 

@@ -7,19 +7,14 @@ follows from the body's course. Gain and noise differ from volume to volume.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ranp.datasets.crops import centre_corner, crop_or_pad, normalise
 from ranp.datasets.synthetic.fields import coordinates, smooth_field
 from ranp.errors import UsageError
-
-if TYPE_CHECKING:
-    from ranp.datasets.cases import Cases
 
 _STREAM = 4  # keeps the random numbers apart from those of the other generators
 _MIN_SIZE = 24
@@ -35,7 +30,7 @@ class Crop:
 
 
 def draw_crop(size: int, seed: int, index: int) -> Crop:
-    """Draws crop `index` of the endless synthetic data set `seed`; it fits a cube of `size`."""
+    """Draw crop `index` of the endless synthetic data set `seed`; it fits a cube of `size`."""
     rng = np.random.default_rng(np.random.SeedSequence([_STREAM, seed, index]))
     shape = tuple(int(size * share * rng.uniform(0.88, 1.12)) for share in _SHAPE)
     x, y, z = coordinates(shape)
@@ -80,43 +75,7 @@ def _decoy(
     return np.asarray(sum(((axis - c) / r) ** 2 for axis, c, r in offsets) < 1)
 
 
-@dataclass(frozen=True)
-class SyntheticHippocampi:
-    """Reader of synthetic crops, without any file."""
-
-    size: int
-    samples: int
-    seed: int
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """`crop-<index>`."""
-        return [f"crop-{index:05d}" for index in range(self.samples)]
-
-    def read(self, index: int, rng: np.random.Generator) -> dict[str, Any]:
-        """The crop centred in a cube: `x` [1, S, S, S] normalised, `y` [S, S, S] in 0, 1, 2."""
-        crop = draw_crop(self.size, self.seed, index)
-        corner = centre_corner(crop.labels.shape, self.size)
-        x = normalise(crop.image, np.ones(crop.image.shape, bool))[None]
-        y = crop.labels.astype(np.int64)
-        return {"x": crop_or_pad(x, corner, self.size), "y": crop_or_pad(y, corner, self.size)}
-
-
-def synthetic_hippocampi(size: int, samples: int, seed: int) -> Cases:
-    """A data set of synthetic hippocampi: `x` one modality, `y` labels 0, 1, 2.
-
-    Args:
-        size: Edge of the cubes that the crops are centred in.
-        samples: Number of cases.
-        seed: Another seed, other cases.
-    """
-    from ranp.datasets.cases import Cases
-
-    check_crop_size(size)
-    return Cases(SyntheticHippocampi(size, samples, seed), seed)
-
-
 def check_crop_size(size: int) -> None:
-    """Refuses cubes in which the structures would be thinner than a voxel."""
+    """Raise `UsageError` for sizes at which structures would be thinner than a voxel."""
     if size < _MIN_SIZE:
-        raise UsageError(f"a hippocampus phantom needs a size of at least {_MIN_SIZE}, not {size}")
+        raise UsageError(f"a hippocampus phantom has a size of at least {_MIN_SIZE}, got {size}")

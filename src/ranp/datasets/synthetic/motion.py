@@ -12,19 +12,13 @@ right, but up and down, rolling forwards and backwards, fast and slow, steady an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ranp.datasets.frames import to_input
 from ranp.errors import UsageError
-
-if TYPE_CHECKING:
-    from ranp.datasets.cases import Cases
 
 _STREAM = 3  # keeps the random numbers apart from those of the other generators
 _PATCHES = 9
@@ -211,45 +205,7 @@ def _texture(knots: NDArray[np.float64], height: int, width: int) -> NDArray[np.
     return np.asarray(blended, np.float32)
 
 
-@dataclass(frozen=True)
-class SyntheticMotion:
-    """Reader of synthetic clips, without any file."""
-
-    frames: int
-    size: int
-    samples: int
-    classes: int
-    seed: int
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """`clip-<index>`."""
-        return [f"clip-{index:05d}" for index in range(self.samples)]
-
-    def read(self, index: int, rng: np.random.Generator) -> dict[str, Any]:
-        """The clip's first frames: `x` [3, T, S, S] and its class `y`."""
-        clip = draw_clip(self.classes, self.seed, index)
-        video = render(clip, self.frames, self.size, self.size)
-        return {"x": to_input(video), "y": index % self.classes}
-
-
-def synthetic_motion(frames: int, size: int, samples: int, classes: int, seed: int) -> Cases:
-    """A data set of synthetic clips: `x` frames, `y` the class of motion.
-
-    Args:
-        frames: Frames per clip.
-        size: Edge of the square frames.
-        samples: Number of clips; the classes take turns.
-        classes: Number of classes, up to 101.
-        seed: Another seed, other clips.
-    """
-    from ranp.datasets.cases import Cases
-
-    check_classes(classes)
-    return Cases(SyntheticMotion(frames, size, samples, classes, seed), seed)
-
-
 def check_classes(classes: int) -> None:
-    """Refuses more classes than there are motions."""
+    """Raise `UsageError` for more classes than there are motions."""
     if not 1 <= classes <= len(MOTIONS):
-        raise UsageError(f"{classes} classes of motion: choose 1 to {len(MOTIONS)}")
+        raise UsageError(f"classes of motion must be 1 to {len(MOTIONS)}, got {classes}")

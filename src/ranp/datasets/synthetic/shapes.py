@@ -6,9 +6,7 @@ number of points vary; categories take turns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +14,6 @@ from numpy.typing import NDArray
 from ranp.datasets.parts import CATEGORIES, Category
 from ranp.datasets.synthetic.objects import BUILDERS
 from ranp.datasets.synthetic.surfaces import joined, rotation_matrix
-from ranp.datasets.voxels import check_size, voxelize
-
-if TYPE_CHECKING:
-    from ranp.datasets.cases import Cases
 
 _MIN_POINTS, _MAX_POINTS = 2000, 3000
 _MIN_POINTS_PER_PART = 40
@@ -65,41 +59,3 @@ def _placed(points: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np
     points = points - (points.min(axis=0) + points.max(axis=0)) / 2
     points *= 0.5 / np.linalg.norm(points, axis=1).max()
     return points.round(_DECIMALS)
-
-
-@dataclass(frozen=True)
-class SyntheticParts:
-    """Reader of synthetic shapes as voxel grids, without any file."""
-
-    size: int
-    samples: int
-    seed: int
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """`shape-<index>`."""
-        return [f"shape-{index:05d}" for index in range(self.samples)]
-
-    def read(self, index: int, rng: np.random.Generator) -> dict[str, Any]:
-        """The voxelized shape: `x` [1, S, S, S], `y` [S, S, S], `category` its name."""
-        shape = draw_shape(self.seed, index)
-        voxels = voxelize(shape.points, shape.labels, self.size)
-        return {
-            "x": voxels.occupancy(),
-            "y": voxels.label_grid(),
-            "category": shape.category.name,
-        }
-
-
-def synthetic_parts(size: int, samples: int, seed: int) -> Cases:
-    """A data set of synthetic shapes: `x` occupancy, `y` part labels 0 to 49, 255 where empty.
-
-    Args:
-        size: Edge of the voxel grid.
-        samples: Number of shapes; the categories take turns.
-        seed: Another seed, other shapes.
-    """
-    from ranp.datasets.cases import Cases
-
-    check_size(size)
-    return Cases(SyntheticParts(size, samples, seed), seed)

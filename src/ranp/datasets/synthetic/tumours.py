@@ -9,20 +9,14 @@ noise differ from volume to volume.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ranp.datasets.brats import MODALITIES
-from ranp.datasets.crops import normalise
 from ranp.datasets.synthetic.fields import coordinates, smooth_field
 from ranp.errors import UsageError
-
-if TYPE_CHECKING:
-    from ranp.datasets.cases import Cases
 
 Triple = tuple[float, ...] | NDArray[np.float64]
 _STREAM = 2  # keeps the random numbers apart from those of the other generators
@@ -56,13 +50,13 @@ class Phantom:
 
 
 def draw_phantom(size: int, seed: int, index: int) -> Phantom:
-    """Draws phantom `index` of the endless synthetic data set `seed`."""
+    """Draw phantom `index` of the endless synthetic data set `seed`."""
     rng = np.random.default_rng(np.random.SeedSequence([_STREAM, seed, index]))
     grade = "LGG" if rng.uniform() < 75 / 285 else "HGG"  # the proportion of BraTS 2018
     regions = _regions(size, rng, grade)
     brain = np.any(list(regions.values()), axis=0)
 
-    means = np.zeros((len(MODALITIES), size, size, size), np.float32)
+    means = np.zeros((len(_FLUID), size, size, size), np.float32)
     labels = np.zeros((size,) * 3, np.uint8)
     for name, region in regions.items():  # later regions lie over earlier ones
         means[:, region] = np.array(_TISSUES[name], np.float32)[:, None]
@@ -140,41 +134,7 @@ def _vessels(rng: np.random.Generator, x: Any, y: Any, z: Any, size: int) -> NDA
     return mask
 
 
-@dataclass(frozen=True)
-class SyntheticTumours:
-    """Reader of synthetic phantoms, without any file."""
-
-    size: int
-    samples: int
-    seed: int
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """`phantom-<index>`."""
-        return [f"phantom-{index:05d}" for index in range(self.samples)]
-
-    def read(self, index: int, rng: np.random.Generator) -> dict[str, Any]:
-        """The whole phantom: `x` [4, S, S, S] normalised, `y` [S, S, S] in 0, 1, 2, 4."""
-        phantom = draw_phantom(self.size, self.seed, index)
-        x = np.stack([normalise(image, image != 0) for image in phantom.images])
-        return {"x": x, "y": phantom.labels.astype(np.int64)}
-
-
-def synthetic_tumours(size: int, samples: int, seed: int) -> Cases:
-    """A data set of synthetic brain tumours: `x` four modalities, `y` labels 0, 1, 2, 4.
-
-    Args:
-        size: Edge of the volumes.
-        samples: Number of cases.
-        seed: Another seed, other cases.
-    """
-    from ranp.datasets.cases import Cases
-
-    check_phantom_size(size)
-    return Cases(SyntheticTumours(size, samples, seed), seed)
-
-
 def check_phantom_size(size: int) -> None:
-    """Refuses volumes in which the structures would be thinner than a voxel."""
+    """Raise `UsageError` for sizes at which structures would be thinner than a voxel."""
     if size < _MIN_SIZE:
-        raise UsageError(f"a brain phantom needs a size of at least {_MIN_SIZE}, not {size}")
+        raise UsageError(f"the size of a brain phantom must be at least {_MIN_SIZE}, got {size}")

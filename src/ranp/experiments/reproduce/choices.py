@@ -19,11 +19,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from ranp.datasets import synthetic
+from ranp.datasets import find_dataset, open_cases, synthetic_cases
 from ranp.datasets.cases import Cases
 from ranp.datasets.loader import Loader
-from ranp.datasets.registry import open_cases
-from ranp.datasets.ucf101 import FRAMES
 from ranp.experiments.cells import COSTS, as_limit
 from ranp.experiments.store import Cell, Store
 from ranp.files import canonical_json
@@ -34,7 +32,6 @@ from ranp.resources import count, predict_training_memory
 from ranp.slimming import Plan
 from ranp.training.config import Config, NetworkConfig
 from ranp.training.networks import build_network
-from ranp.training.tasks import make_task
 
 SCORES = "scores.safetensors"
 PLAN = "plan.json"
@@ -187,7 +184,7 @@ class Choices:
         config = NetworkConfig(**cell["network"])
         model = build_network(config).to("cuda" if torch.cuda.is_available() else "cpu")
         cases = self._cases(cell, config)
-        task = make_task(cell["task"], window=cell["size"])
+        task = find_dataset(cell["data"]).make_task(cell["size"])
         scores = score(
             model,
             build_graph(model, (1, *cases[0]["x"].shape)),
@@ -211,13 +208,8 @@ class Choices:
             return open_cases(
                 kind, self.data[kind], "train", size=size, fold=cell["fold"], seed=seed
             )
-        samples = cell["samples"]
-        if kind == "shapenet":
-            return synthetic.synthetic_parts(size, samples, seed)
-        if kind == "brats":
-            return synthetic.synthetic_tumours(size, samples, seed)
         classes = int(network.options["classes"])
-        return synthetic.synthetic_motion(FRAMES, size, samples, classes, seed)
+        return synthetic_cases(kind, size=size, samples=cell["samples"], seed=seed, classes=classes)
 
     def weigh(self, cell: Cell, place: Path) -> dict[str, Any]:
         """The importance of every neuron, by layer."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ranp.datasets import find_dataset
 from ranp.experiments.paper import RESOURCES, printed
 from ranp.experiments.reproduce.choices import Amount
 from ranp.experiments.reproduce.scales import Pair
@@ -367,4 +368,5 @@ def about_data(study: Study, pairs: Sequence[Pair], *, one_seed: bool = False) -
 def _size(study: Study, pair: Pair) -> str:
     config = study.config(pair)
     size = config.pruning.size or config.data.size
-    return f"16 x {size}²" if config.data.kind == "ucf101" else f"{size}³"
+    frames = find_dataset(config.data.kind).frames
+    return f"{frames} x {size}²" if frames else f"{size}³"

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ranp.datasets import find_dataset
 from ranp.training.config import Config, load_config
 
 Scale = Literal["paper", "small", "smoke"]
@@ -211,8 +212,5 @@ SEGMENTATION = FOUR[:2]
 
 def input_shape(config: Config) -> tuple[int, ...]:
     """Return the shape of one training input, with its batch dimension."""
-    from ranp.datasets.ucf101 import FRAMES
-
-    size = config.data.size
     channels = int(config.network.options["in_channels"])
-    return (1, channels, FRAMES if config.data.kind == "ucf101" else size, size, size)
+    return (1, channels, *find_dataset(config.data.kind).volume(config.data.size))

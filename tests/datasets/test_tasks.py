@@ -5,17 +5,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from ranp.errors import UsageError
-from ranp.training.losses import dice_loss, overlap, sample_cross_entropy
-from ranp.training.tasks import (
-    Brats,
-    Classification,
-    FunctionTask,
-    Hippocampus,
-    Parts,
-    make_task,
-    mean_of,
-)
+from ranp.datasets import find_dataset
+from ranp.datasets.losses import dice_loss, overlap, sample_cross_entropy
+from ranp.datasets.tasks import Classification, FunctionTask, mean_of
 
 
 def drawn(classes: int = 5, size: int = 4, samples: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
@@ -56,7 +48,11 @@ def test_losses_of_a_batch_are_means_over_its_samples():
     assert float(sample_cross_entropy(output[:1], target[:1], 255)) == pytest.approx(float(one))
 
     output, target = drawn(samples=4)
-    for task in (Brats(window=4), Hippocampus(), Classification()):
+    for task in (
+        find_dataset("brats").make_task(4),
+        find_dataset("hippocampus").make_task(4),
+        Classification(),
+    ):
         y = target[:, 0, 0, 0] if isinstance(task, Classification) else target
         x = output[..., 0, 0, 0] if isinstance(task, Classification) else output
         whole = task.loss(x, {"y": y})
@@ -67,7 +63,7 @@ def test_losses_of_a_batch_are_means_over_its_samples():
 def test_brats_loss_is_cross_entropy_and_a_quarter_of_one_minus_dice():
     output, target = drawn()
     expected = F.cross_entropy(output, target) + 0.25 * dice_loss(output, target)
-    assert torch.equal(Brats(window=4).loss(output, {"y": target}), expected)
+    assert torch.equal(find_dataset("brats").make_task(4).loss(output, {"y": target}), expected)
 
 
 def test_overlap_of_masks():
@@ -84,7 +80,7 @@ def scores_for(labels: torch.Tensor, classes: int) -> torch.Tensor:
 def test_brats_regions():
     truth = torch.tensor([0, 1, 2, 4, 4, 0, 2, 1]).reshape(1, 2, 2, 2)
     predicted = torch.tensor([0, 4, 2, 4, 1, 2, 2, 0]).reshape(1, 2, 2, 2)
-    (case,) = Brats(window=2).measure(scores_for(predicted, 5), {"y": truth})
+    (case,) = find_dataset("brats").make_task(2).measure(scores_for(predicted, 5), {"y": truth})
     assert case["dice ET"] == pytest.approx(2 * 1 / (2 + 2))  # {4}
     assert case["iou ET"] == pytest.approx(1 / 3)
     assert case["dice TC"] == pytest.approx(2 * 3 / (3 + 4))  # {1, 4}
@@ -97,7 +93,9 @@ def test_brats_regions():
 def test_hippocampus_dice_per_class():
     truth = torch.tensor([0, 1, 1, 2, 2, 2, 0, 0]).reshape(1, 2, 2, 2)
     predicted = torch.tensor([0, 1, 0, 2, 2, 1, 0, 0]).reshape(1, 2, 2, 2)
-    (case,) = Hippocampus().measure(scores_for(predicted, 3), {"y": truth})
+    (case,) = (
+        find_dataset("hippocampus").make_task(4).measure(scores_for(predicted, 3), {"y": truth})
+    )
     assert case == {
         "dice": pytest.approx((2 / 4 + 4 / 5) / 2),
         "dice anterior": pytest.approx(2 * 1 / (2 + 2)),
@@ -112,7 +110,7 @@ def test_parts_choose_among_the_categorys_own():
     scores[0, 5, 0] = 1.0
     scores[0, 4, 0, 0, 0] = 2.0
     batch = {"y": truth, "category": ["Bag"]}
-    task = Parts()
+    task = find_dataset("shapenet").make_task(4)
     measures = task.measure(scores, batch)
     # Voxel 0 is handle and right, 1 is body and right, 3 is taken for body: (1/2 + 1/2) / 2.
     assert measures == [{"category": "Bag", "iou": pytest.approx(0.5)}]
@@ -138,7 +136,11 @@ def test_large_volumes_go_through_a_sliding_window(monkeypatch):
     monkeypatch.setattr(
         "ranp.datasets.crops.predict_whole", lambda network, x, window: asked.append(window) or x
     )
-    task, small, large = Brats(window=4), torch.zeros(1, 1, 4, 4, 4), torch.zeros(1, 1, 4, 4, 5)
+    task, small, large = (
+        find_dataset("brats").make_task(4),
+        torch.zeros(1, 1, 4, 4, 4),
+        torch.zeros(1, 1, 4, 4, 5),
+    )
     task.predict(lambda x: x, small)
     assert asked == []
     task.predict(lambda x: x, large)
@@ -156,8 +158,5 @@ def test_a_task_of_two_functions():
     assert task.summarise(task.measure(torch.zeros(2), batch)) == {"error": 1.5}
 
 
-def test_names():
+def test_means_are_over_the_cases_that_have_a_measure():
     assert mean_of([{"a": 1.0, "name": "x"}, {"a": 2.0}]) == {"a": 1.5}
-    assert isinstance(make_task("parts", window=8), Parts)
-    with pytest.raises(UsageError, match=r"unknown task 'part'. Did you mean 'parts'\?"):
-        make_task("part", window=8)

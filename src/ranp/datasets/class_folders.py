@@ -1,0 +1,96 @@
+"""Cases in folders by class: `<class>/<case>`, or `train/<class>/<case>` and `val` or `test`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ranp.datasets.splits import in_split, stratified_folds
+from ranp.datasets.verification import Inventory, Problem
+from ranp.errors import UsageError
+
+_SPLITS = {"train": "train", "val": "validation", "validation": "validation", "test": "test"}
+
+
+@dataclass(frozen=True)
+class LabelledPath:
+    """A case in a folder by class.
+
+    Attributes:
+        id: Path below the data set's directory, without suffix.
+        path: File or folder of the case.
+        label: Class, from 0, in the alphabetical order of the folders.
+        class_name: Name of the class's folder.
+        split: Split by folder; None where folds decide.
+        fold: Fold that it validates in; None where folders decide.
+    """
+
+    id: str
+    path: Path
+    label: int
+    class_name: str
+    split: str | None
+    fold: int | None = None
+
+
+def list_class_folders(
+    directory: Path, is_case: Callable[[Path], bool], expected: str
+) -> Inventory:
+    """List cases by class; foreign files are problems.
+
+    Args:
+        directory: Directory of the data set.
+        is_case: Whether a file or folder in a class's folder is a case.
+        expected: What a class's folder should hold, for messages.
+    """
+    parts = [path for path in _visible(directory) if path.is_dir() and path.name in _SPLITS]
+    splits: list[tuple[Path, str | None]] = [(path, _SPLITS[path.name]) for path in parts]
+    splits = splits or [(directory, None)]
+    folders = [(f, split) for root, split in splits for f in _visible(root) if f.is_dir()]
+    names = sorted({folder.name for folder, _ in folders})
+    cases, problems = [], []
+    for folder, split in folders:
+        for path in _visible(folder):
+            if not is_case(path):
+                problems.append(Problem(str(path), f"a foreign file; expected {expected}"))
+                continue
+            name = path.name if path.is_dir() else path.name.split(".")[0]
+            id = (folder.relative_to(directory) / name).as_posix()
+            cases.append(LabelledPath(id, path, names.index(folder.name), folder.name, split))
+    if not cases and not problems:
+        raise UsageError(f"'{directory}' holds no folders by class with {expected}")
+    if not parts:
+        folds = stratified_folds({case.id: case.class_name for case in cases})
+        cases = [replace(case, fold=folds[case.id]) for case in cases]
+    empty = sorted(set(names) - {case.class_name for case in cases})
+    return Inventory(cases, problems, [f"class {name}: no case" for name in empty])
+
+
+def _visible(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def choose_split(
+    directory: Path, found: Inventory, split: str, fold: int
+) -> tuple[LabelledPath, ...]:
+    """Return the cases of a split, by folder or by fold.
+
+    With folders `train` and `test` alone, `test` is what validates.
+
+    Raises:
+        UsageError: There is none.
+    """
+    by_folder = {case.split for case in found.cases if case.split}
+    if by_folder and fold != 0:
+        raise UsageError(f"'{directory}' is split by folders; fold {fold} does not exist")
+    if split == "validation" and by_folder and split not in by_folder:
+        split = "test"
+    chosen = tuple(
+        case
+        for case in found.cases
+        if (case.split == split if case.split else in_split(case.fold, split, fold))
+    )
+    if not chosen:
+        raise UsageError(f"no case of split '{split}' in '{directory}'")
+    return chosen

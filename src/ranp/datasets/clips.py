@@ -1,0 +1,215 @@
+"""Classification of videos in folders by class: .avi and .mp4 files, or folders of frames.
+
+Splits are folders `train` and `val` or `test` above the classes; where there are none, 5 folds
+stratified by class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ranp.datasets.class_folders import LabelledPath, choose_split, list_class_folders
+from ranp.datasets.frames import (
+    centre_square,
+    centre_start,
+    cut,
+    looped,
+    multi_scale_corner,
+    random_start,
+    to_input,
+)
+from ranp.datasets.pictures import draw_clips
+from ranp.datasets.registry import Dataset, Facts, Metadata, Predictor, Reader, register_dataset
+from ranp.datasets.synthetic.motion import MOTIONS, check_classes, draw_clip, render
+from ranp.datasets.tasks import Classification, write_top_classes
+from ranp.datasets.verification import Checked, Inventory, guarded
+from ranp.datasets.video import FRAME_SUFFIXES, count_frames, probe, read_frames, write_video
+from ranp.errors import UsageError
+from ranp.files import ensure_directory
+
+FRAMES = 16
+"""Frames of a sample."""
+
+_SUFFIXES = (".avi", ".mp4")
+_CLIP_FRAMES = 40
+_MIN_FRAME = 32
+
+
+class Clip(Protocol):
+    """A clip with its class."""
+
+    @property
+    def id(self) -> str:
+        """Stable name."""
+
+    @property
+    def path(self) -> Path:
+        """Video file or folder of frames."""
+
+    @property
+    def label(self) -> int:
+        """Class, from 0."""
+
+    @property
+    def class_name(self) -> str:
+        """Name of the class."""
+
+
+@dataclass(frozen=True)
+class ClipReader(Reader):
+    """Reads clips: `x` [3, 16, S, S] minus the mean colour, and the class `y`.
+
+    Training: 16 consecutive frames from a random place, multi-scale corner crop, mirrored half
+    the time. Validation: the 16 frames in the middle, the square in the centre. Clips shorter
+    than 16 frames are repeated from their beginning.
+    """
+
+    clips: tuple[Clip, ...]
+    size: int
+    training: bool
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """Names of the clips."""
+        return [clip.id for clip in self.clips]
+
+    @property
+    def metadata(self) -> Metadata:
+        """Names of the classes."""
+        return {"classes": {str(clip.label): clip.class_name for clip in self.clips}}
+
+    def read(self, index: int, rng: np.random.Generator) -> dict[str, Any]:
+        """Decode a window of a clip and cut a square out of it."""
+        clip = self.clips[index]
+        info = probe(clip.path)
+        if self.training:
+            start = random_start(info.frames, FRAMES, rng)
+            window = multi_scale_corner(info.height, info.width, rng)
+        else:
+            start = centre_start(info.frames, FRAMES)
+            window = centre_square(info.height, info.width)
+        frames = read_frames(clip.path, start, min(FRAMES, info.frames))
+        return {"x": to_input(looped(cut(frames, window, self.size), FRAMES)), "y": clip.label}
+
+
+def _is_clip(path: Path) -> bool:
+    if path.is_dir():
+        return any(frame.suffix.lower() in FRAME_SUFFIXES for frame in path.iterdir())
+    return path.suffix.lower() in _SUFFIXES
+
+
+def inventory(directory: Path) -> Inventory:
+    """List the clips of a directory, by class."""
+    return list_class_folders(directory, _is_clip, ".avi, .mp4 or folders of .jpg or .png frames")
+
+
+def open_reader(directory: Path, split: str, *, size: int = 112, fold: int = 0) -> ClipReader:
+    """Open one split; `size` is the edge of the frames."""
+    clips = choose_split(directory, inventory(directory), split, fold)
+    return ClipReader(clips, size, split == "train")
+
+
+def check(clip: LabelledPath) -> Checked:
+    """Decode a whole clip and count its class, split and frame size."""
+
+    def read() -> Iterator[tuple[str, str]]:
+        yield "class", clip.class_name
+        yield ("split", clip.split) if clip.split else ("fold", str(clip.fold))
+        yield from check_frames(clip)
+
+    return guarded(clip.id, clip.path, lambda: list(read()))
+
+
+def check_frames(clip: Clip) -> Iterator[tuple[str, str]]:
+    """Decode a whole clip and count its frame size and whether it is short."""
+    count_frames(clip.path)
+    info = probe(clip.path)
+    yield "frame size", f"{info.height}x{info.width}"
+    if info.frames < FRAMES:
+        yield "length", f"shorter than {FRAMES} frames"
+
+
+def describe(directory: Path) -> Facts:
+    """Probe all clips."""
+    clips = inventory(directory).cases
+    infos = [probe(clip.path) for clip in clips]
+    shapes = np.array([(info.frames, info.height, info.width) for info in infos])
+    frames, height, width = (int(length) for length in np.median(shapes, axis=0))
+    classes = max(clip.label for clip in clips) + 1
+    return Facts(3, classes, (frames, height, width), len(clips))
+
+
+def write(directory: Path, *, cases: int, size: int, seed: int, classes: int) -> None:
+    """Write clips of motion in folders by class; frames are `size` high and a third wider."""
+    check_clips(size, classes)
+    ensure_directory(directory)
+    for index in range(cases):
+        name = MOTIONS[index % classes].name
+        write_clip(directory / name / f"clip_{index:05d}.avi", index, size, seed, classes)
+
+
+def check_clips(size: int, classes: int) -> None:
+    """Raise `UsageError` for frames that the codec does not take, or too many classes."""
+    if size < _MIN_FRAME or size % 2:
+        raise UsageError(f"the height of frames must be even and at least {_MIN_FRAME}, got {size}")
+    check_classes(classes)
+
+
+def write_clip(path: Path, index: int, size: int, seed: int, classes: int) -> None:
+    """Write clip `index` of the synthetic data set: 40 frames, 4:3 as in UCF101."""
+    width = size * 4 // 3 // 2 * 2  # even, as the codec wants it
+    write_video(path, render(draw_clip(classes, seed, index), _CLIP_FRAMES, size, width))
+
+
+def sample(index: int, *, volume: tuple[int, int, int], seed: int, classes: int) -> dict[str, Any]:
+    """Draw a clip's first frames: `x` [3, T, S, S] and its class `y`; the classes take turns."""
+    check_classes(classes)
+    video = render(draw_clip(classes, seed, index), *volume)
+    return {"x": to_input(video), "y": index % classes}
+
+
+def make_task(*, window: int, metadata: Metadata) -> Classification:
+    """Make the task: cross-entropy, top-1 and top-5 accuracy."""
+    return Classification()
+
+
+def predict(
+    network: Predictor,
+    source: Path,
+    target: Path,
+    *,
+    size: int,
+    metadata: Metadata,
+    category: str | None,
+) -> dict[str, Any]:
+    """Predict a video; write its five likeliest classes as JSON."""
+    clip = LabelledPath(source.stem, source, label=0, class_name="", split=None)
+    sample = ClipReader((clip,), size, training=False).read(0, np.random.default_rng(0))
+    return write_top_classes(target, network(sample["x"]), metadata)
+
+
+CLIPS = register_dataset(
+    Dataset(
+        name="clips",
+        about="any videos in folders by class",
+        recipe="clips-mobilenetv2",
+        size=112,
+        inventory=inventory,
+        check=check,
+        describe=describe,
+        open_reader=open_reader,
+        write=write,
+        sample=sample,
+        task_name="classification",
+        task=make_task,
+        predict=predict,
+        draw=draw_clips,
+        frames=FRAMES,
+        classes=10,
+    )
+)

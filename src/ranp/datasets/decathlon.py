@@ -1,0 +1,447 @@
+"""Segmentation in the layout of the Medical Segmentation Decathlon, or in nnU-Net's raw layout.
+
+- Decathlon: `imagesTr/<case>.nii.gz` (4D where there are several modalities), `labelsTr` with the
+  same names, and `dataset.json` with `modality` and `labels` ("1": "name").
+- nnU-Net: `imagesTr/<case>_0000.nii.gz`, one file per channel, `labelsTr/<case>.nii.gz`, and
+  `dataset.json` with `channel_names` and `labels` ("name": 1, or a list of labels).
+
+Volumes are read as they are stored, without resampling to a common spacing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ranp.datasets.crops import centre_corner, crop_or_pad, normalise, random_corner
+from ranp.datasets.nifti import (
+    Volume,
+    read_labels,
+    read_shape,
+    read_volume,
+    require_label_target,
+    require_same_geometry,
+    write_labels,
+    write_volume,
+)
+from ranp.datasets.pictures import draw_volumes
+from ranp.datasets.registry import Dataset, Facts, Metadata, Predictor, Reader, register_dataset
+from ranp.datasets.splits import in_split, stratified_folds
+from ranp.datasets.synthetic.tumours import check_phantom_size, draw_phantom
+from ranp.datasets.tasks import Segmentation
+from ranp.datasets.verification import Checked, Inventory, Problem, guarded, some
+from ranp.errors import IntegrityError, UsageError
+from ranp.files import ensure_directory, write_text
+
+_LAYOUTS = (("imagesTr", "labelsTr"), ("images", "labels"))
+_CHANNEL = re.compile(r"(?P<case>.+)_(?P<channel>\d{4})")
+_BODY = -500.0  # HU; what is denser is not air
+_PHANTOM_LABELS = {"oedema": 1, "non-enhancing": 2, "enhancing": 3}
+_PHANTOM_MODALITIES = ("FLAIR", "T1w", "t1gd", "T2w")
+
+
+@dataclass(frozen=True)
+class Description:
+    """What `dataset.json` says.
+
+    Attributes:
+        modalities: Names of the channels, such as "MRI" or "CT".
+        regions: Labels of every region to segment, by its name.
+        listed: Names of the training cases, where they are listed.
+        one_file_per_channel: Whether the layout is nnU-Net's.
+    """
+
+    modalities: tuple[str, ...]
+    regions: Mapping[str, tuple[int, ...]]
+    listed: tuple[str, ...] = ()
+    one_file_per_channel: bool = False
+
+    @property
+    def labels(self) -> tuple[int, ...]:
+        """All labels, background first."""
+        return (0, *sorted({label for labels in self.regions.values() for label in labels}))
+
+
+@dataclass(frozen=True)
+class VolumeCase:
+    """Files of a case; without image or labels it has no fold and is skipped.
+
+    Attributes:
+        id: File name without suffix and channel.
+        images: One file, or one per channel; empty if absent.
+        labels: File of the labels; None if absent.
+        description: The data set's.
+        fold: Fold that it validates in.
+    """
+
+    id: str
+    images: tuple[Path, ...]
+    labels: Path | None
+    description: Description
+    fold: int | None = None
+
+
+def read_description(directory: Path) -> Description:
+    """Read `dataset.json`.
+
+    Raises:
+        UsageError: There is none, or it asks for what is not supported.
+        IntegrityError: It is damaged.
+    """
+    path = directory / "dataset.json"
+    try:
+        content = json.loads(path.read_bytes())
+        native = "channel_names" in content
+        names = content["channel_names"] if native else content["modality"]
+        modalities = tuple(str(names[str(index)]) for index in range(len(names)))
+        pairs = content["labels"].items()
+        named = pairs if native else [(name, int(label)) for label, name in pairs]
+        regions = {str(name): _as_labels(labels) for name, labels in named}
+        listed = tuple(_stem(Path(entry["image"])) for entry in content.get("training", ()))
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"'{path}' does not exist; expected the layout of the Medical Segmentation Decathlon "
+            "or of nnU-Net's raw data: dataset.json, imagesTr and labelsTr"
+        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise IntegrityError(f"'{path}' is damaged or no description: {error!r}") from error
+    if "ignore" in regions or content.get("file_ending", ".nii.gz") != ".nii.gz":
+        raise UsageError(
+            f"'{path}': an ignore label and files other than .nii.gz are not supported"
+        )
+    regions = {name: labels for name, labels in regions.items() if labels != (0,)}
+    if not modalities or not regions:
+        raise IntegrityError(f"'{path}' names {len(modalities)} channels and {len(regions)} labels")
+    return Description(modalities, regions, () if native else listed, native)
+
+
+def _as_labels(value: Any) -> tuple[int, ...]:
+    labels = tuple(int(label) for label in (value if isinstance(value, list) else [value]))
+    if not labels or not all(0 <= label <= 255 for label in labels):
+        raise ValueError(f"labels must be 0 to 255, got {value}")
+    return labels
+
+
+def _stem(path: Path) -> str:
+    return path.name.removesuffix(".gz").removesuffix(".nii")
+
+
+def list_cases(directory: Path, description: Description) -> Inventory:
+    """List a directory's cases; those without image or label are named in the notes."""
+    for image_name, label_name in _LAYOUTS:
+        if (directory / image_name).is_dir() and (directory / label_name).is_dir():
+            break
+    else:
+        raise UsageError(
+            f"'{directory}' holds no volumes with labels; expected imagesTr and labelsTr, or "
+            "images and labels, with .nii.gz files"
+        )
+    files, problems = _volumes(directory / image_name)
+    labels, foreign = _volumes(directory / label_name)
+    images, incomplete = _grouped(files, description)
+    problems += [*foreign, *incomplete]
+    folds = stratified_folds(dict.fromkeys(images.keys() & labels.keys(), "all"))
+    names = sorted(images.keys() | labels.keys())
+    cases = [
+        VolumeCase(name, images.get(name, ()), labels.get(name), description, folds.get(name))
+        for name in names
+    ]
+    notes = [
+        f"{case.id}: {'no label' if case.images else 'a label without an image'}; skipped"
+        for case in cases
+        if not (case.images and case.labels)
+    ]
+    absent = [name for name in description.listed if name not in set(names)]
+    if absent:
+        problems.append(
+            Problem(str(directory / "dataset.json"), f"{some(absent)} listed but absent")
+        )
+    return Inventory(cases, problems, notes)
+
+
+def _volumes(folder: Path) -> tuple[dict[str, Path], list[Problem]]:
+    """Volumes by name without suffix; hidden files (macOS leaves many) do not count."""
+    visible = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    volumes = {_stem(p): p for p in visible if p.name.removesuffix(".gz").endswith(".nii")}
+    foreign = [path for path in visible if path not in volumes.values()]
+    return volumes, [Problem(str(path), "a foreign file among the volumes") for path in foreign]
+
+
+def _grouped(
+    files: Mapping[str, Path], description: Description
+) -> tuple[dict[str, tuple[Path, ...]], list[Problem]]:
+    """Images of every case: one file, or in nnU-Net's layout one per channel."""
+    if not description.one_file_per_channel:
+        return {name: (path,) for name, path in files.items()}, []
+    channels: dict[str, dict[int, Path]] = {}
+    problems = []
+    for name, path in files.items():
+        match = _CHANNEL.fullmatch(name)
+        if match is None:
+            problems.append(Problem(str(path), "not named <case>_0000.nii.gz"))
+        else:
+            channels.setdefault(match["case"], {})[int(match["channel"])] = path
+    wanted = list(range(len(description.modalities)))
+    grouped = {}
+    for case, found in channels.items():
+        if sorted(found) == wanted:
+            grouped[case] = tuple(found[channel] for channel in wanted)
+        else:
+            numbers = f"channels {sorted(found)}, not {wanted}"
+            problems.append(
+                Problem(str(next(iter(found.values())).parent / case), f"has {numbers}")
+            )
+    return grouped, problems
+
+
+def read_images(paths: Sequence[Path], channels: int) -> Volume:
+    """Read a case's raw channels [C, X, Y, Z] from one file or from one file per channel."""
+    if len(paths) == 1:
+        volume = read_volume(paths[0], channels=channels)
+        data = volume.data[None] if channels == 1 else np.moveaxis(volume.data, -1, 0)
+        return Volume(data, volume.affine)
+    volumes = [read_volume(path) for path in paths]
+    require_same_geometry(paths, volumes)
+    return Volume(np.stack([volume.data for volume in volumes]), volumes[0].affine)
+
+
+def read_case(case: VolumeCase) -> tuple[NDArray[Any], NDArray[np.uint8]]:
+    """Read a case's raw channels [C, X, Y, Z] and labels [X, Y, Z].
+
+    Raises:
+        IntegrityError: A file is damaged or absent, the geometry differs, or a label is wrong.
+    """
+    if not case.images or case.labels is None:
+        raise IntegrityError(f"case '{case.id}' lacks its {'labels' if case.images else 'image'}")
+    images = read_images(case.images, len(case.description.modalities))
+    first = Volume(images.data[0], images.affine)
+    labels = read_labels(case.labels, like=first)
+    require_same_geometry((case.images[0], case.labels), (first, labels))
+    known = case.description.labels
+    unknown = set(np.unique(labels.data).tolist()) - set(known)
+    if unknown:
+        raise IntegrityError(
+            f"'{case.labels}' has label {min(unknown)}; known are {', '.join(map(str, known))}"
+        )
+    return images.data, labels.data
+
+
+def normalised(images: NDArray[Any], modalities: Sequence[str]) -> NDArray[np.float32]:
+    """Normalise channels [C, X, Y, Z] by their modality.
+
+    CT is clipped to the 0.5 and 99.5 percentile of the body and becomes a z-score over it. Others
+    are clipped to the 0.2 and 99.8 percentile and become z-scores: over all voxels, or over those
+    that are not 0 where more than a half are 0, as after skull stripping.
+    """
+    channels = []
+    for image, modality in zip(images, modalities, strict=True):
+        if modality.upper() == "CT":
+            body = image[image > _BODY].astype(np.float32)
+            low, high = np.percentile(body, [0.5, 99.5]) if body.size else (-1.0, 1.0)
+            inside = np.clip(body, low, high) if body.size else np.zeros(1, np.float32)
+            clipped = np.clip(image.astype(np.float32), low, high)
+            channels.append((clipped - inside.mean()) / (inside.std() or 1.0))
+        else:
+            present = image != 0
+            whole = present.mean() >= 0.5
+            channels.append(normalise(image, np.ones(image.shape, bool) if whole else present))
+    return np.stack(channels).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class VolumeReader(Reader):
+    """Reads normalised cases: `x` [C, ...] and `y` [...].
+
+    Attributes:
+        cases: Cases to read.
+        size: Edge of the cubes that are cropped; where a volume is shorter, it is centred between
+            zeros: zero is the mean of `x` and the background of `y`.
+        crop: "random" around a labelled voxel, "centre", or "none" for whole volumes.
+    """
+
+    cases: tuple[VolumeCase, ...]
+    size: int
+    crop: Literal["random", "centre", "none"]
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """Names of the cases."""
+        return [case.id for case in self.cases]
+
+    @property
+    def metadata(self) -> Metadata:
+        """Modalities of the channels and labels of the regions."""
+        description = self.cases[0].description
+        regions = {name: list(labels) for name, labels in description.regions.items()}
+        return {"modalities": list(description.modalities), "regions": regions}
+
+    def read(self, index: int, rng: np.random.Generator) -> dict[str, Any]:
+        """Read a case, normalise its channels, and crop or pad it."""
+        images, labels = read_case(self.cases[index])
+        x = normalised(images, self.cases[index].description.modalities)
+        y = labels.astype(np.int64)
+        if self.crop == "none":
+            return {"x": x, "y": y}
+        if self.crop == "random":
+            corner = random_corner(labels, self.size, rng)
+        else:
+            corner = centre_corner(labels.shape, self.size)
+        return {"x": crop_or_pad(x, corner, self.size), "y": crop_or_pad(y, corner, self.size)}
+
+
+def choose_fold(directory: Path, found: Inventory, split: str, fold: int) -> tuple[VolumeCase, ...]:
+    """Return the cases of a split: 5 fixed folds.
+
+    Raises:
+        UsageError: There is none.
+    """
+    chosen = tuple(case for case in found.cases if in_split(case.fold, split, fold))
+    if not chosen:
+        raise UsageError(
+            f"no case of split '{split}' in '{directory}': it has {len(found.cases)} cases"
+        )
+    return chosen
+
+
+def inventory(directory: Path) -> Inventory:
+    """List a directory's cases; see `list_cases`."""
+    return list_cases(directory, read_description(directory))
+
+
+def open_reader(directory: Path, split: str, *, size: int = 64, fold: int = 0) -> VolumeReader:
+    """Open one split: "train" has random crops around labels, "validation" whole volumes."""
+    cases = choose_fold(directory, inventory(directory), split, fold)
+    return VolumeReader(cases, size, "random" if split == "train" else "none")
+
+
+def check(case: VolumeCase) -> Checked:
+    """Read all volumes of a case and count its labels and status."""
+    paths = [*case.images, *([case.labels] if case.labels else [])]
+
+    def read() -> Iterator[tuple[str, str]]:
+        if not case.images or case.labels is None:
+            for path in paths:
+                read_volume(path, channels=len(case.description.modalities) if case.images else 1)
+            yield "cases", "unpaired"
+            return
+        _, labels = read_case(case)
+        yield "cases", "paired"
+        yield "fold", str(case.fold)
+        for label in np.unique(labels):
+            yield "label", str(label)
+
+    return guarded(case.id, paths[0], lambda: list(read()))
+
+
+def describe(directory: Path) -> Facts:
+    """Read the headers of all labelled cases."""
+    description = read_description(directory)
+    cases = [case for case in list_cases(directory, description).cases if case.fold is not None]
+    if not cases:
+        raise UsageError(f"'{directory}' has no case with image and label")
+    shapes = [read_shape(case.labels) for case in cases if case.labels]
+    depth, height, width = (int(length) for length in np.median(shapes, axis=0))
+    classes = max(description.labels) + 1
+    return Facts(len(description.modalities), classes, (depth, height, width), len(cases))
+
+
+def write(directory: Path, *, cases: int, size: int, seed: int, classes: int) -> None:
+    """Write brain phantoms in the Decathlon's layout: 4D volumes of four modalities."""
+    check_phantom_size(size)
+    ensure_directory(directory)
+    entries = []
+    for index in range(cases):
+        images, labels = _draw(size, seed, index)
+        name = f"phantom_{index:05d}.nii.gz"
+        write_volume(directory / "imagesTr" / name, np.moveaxis(images, 0, -1), np.eye(4))
+        write_volume(directory / "labelsTr" / name, labels, np.eye(4))
+        entries.append(name)
+    labels_named = {"0": "background", **{str(v): k for k, v in _PHANTOM_LABELS.items()}}
+    write_description(directory, "Phantoms", _PHANTOM_MODALITIES, labels_named, entries)
+
+
+def write_description(
+    directory: Path,
+    name: str,
+    modalities: Sequence[str],
+    labels: Mapping[str, str],
+    files: Sequence[str],
+) -> None:
+    """Write a `dataset.json` as the Decathlon has it."""
+    content = {
+        "name": f"{name} (synthetic)",
+        "modality": {str(index): modality for index, modality in enumerate(modalities)},
+        "labels": dict(labels),
+        "numTraining": len(files),
+        "training": [{"image": f"./imagesTr/{f}", "label": f"./labelsTr/{f}"} for f in files],
+    }
+    write_text(directory / "dataset.json", json.dumps(content, indent=1) + "\n")
+
+
+def _draw(size: int, seed: int, index: int) -> tuple[NDArray[np.int16], NDArray[np.uint8]]:
+    """Draw a phantom with consecutive labels: oedema 1, non-enhancing 2, enhancing 3."""
+    phantom = draw_phantom(size, seed, index)
+    return phantom.images, np.array([0, 2, 1, 0, 3], np.uint8)[phantom.labels]
+
+
+def sample(index: int, *, volume: tuple[int, int, int], seed: int, classes: int) -> dict[str, Any]:
+    """Draw a whole phantom: `x` [4, S, S, S] normalised, `y` [S, S, S] in 0 to 3."""
+    check_phantom_size(volume[-1])
+    images, labels = _draw(volume[-1], seed, index)
+    return {"x": normalised(images, _PHANTOM_MODALITIES), "y": labels.astype(np.int64)}
+
+
+def make_task(*, window: int, metadata: Metadata) -> Segmentation:
+    """Make the task: cross-entropy + (1 - Dice); Dice per label, whole volumes by windows."""
+    regions = {name: tuple(labels) for name, labels in metadata.get("regions", {}).items()}
+    return Segmentation(regions, window=window)
+
+
+def predict(
+    network: Predictor,
+    source: Path,
+    target: Path,
+    *,
+    size: int,
+    metadata: Metadata,
+    category: str | None,
+) -> dict[str, Any]:
+    """Predict a volume, of nnU-Net's layout its file `_0000`; write labels with its affine."""
+    require_label_target(target)
+    modalities = metadata["modalities"]
+    paths = [source]
+    match = _CHANNEL.fullmatch(_stem(source))
+    if match is not None and len(modalities) > 1:
+        names = (f"{match['case']}_{channel:04d}" for channel in range(len(modalities)))
+        paths = [source.with_name(source.name.replace(_stem(source), name)) for name in names]
+    images = read_images(paths, len(modalities))
+    labels = network(normalised(images.data, modalities)).argmax(0).numpy()
+    return write_labels(target, labels, images.affine)
+
+
+DECATHLON = register_dataset(
+    Dataset(
+        name="decathlon",
+        about="any data set in the layout of the Medical Segmentation Decathlon or nnU-Net",
+        recipe="decathlon-unet3d",
+        size=64,
+        inventory=inventory,
+        check=check,
+        describe=describe,
+        open_reader=open_reader,
+        write=write,
+        sample=sample,
+        task_name="segmentation",
+        task=make_task,
+        predict=predict,
+        draw=draw_volumes,
+        whole_volumes=True,
+    )
+)
