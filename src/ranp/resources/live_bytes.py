@@ -16,9 +16,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ranp.graph.known_values import KnownValues
 from ranp.graph.operation import tensors_in
+from ranp.resources.kernel_workspace import kept_by_output
 
 _MODULE = "ranp.module"
 
@@ -49,20 +52,39 @@ class LiveBytes(TorchDispatchMode):
         self._rounding = rounding
         self._followed: dict[int, tuple[weakref.ref[Any], int, str]] = {}
         self._modules: list[str] = []
+        self._known = KnownValues()
         self.now = self.peak = 0
         self.bytes: list[int] = []
         self.owners: list[str] = []
         self.at_peak: Counter[str] = Counter()
 
-    def follow(self, tensor: Tensor, owner: str) -> None:
-        """Count a tensor's storage, once, for as long as it lives."""
+    def follow(self, tensor: Tensor, owner: str, at_least: int = 0) -> None:
+        """Count a tensor's storage, once, for as long as it lives.
+
+        Args:
+            tensor: The tensor.
+            owner: On whose behalf it was made.
+            at_least: Bytes that its storage has, if those are more than its shape says.
+        """
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key in self._followed:
             return
-        size = -(-storage.nbytes() // self._rounding) * self._rounding
+        size = max(storage.nbytes(), at_least)
+        size = -(-size // self._rounding) * self._rounding
         self._followed[key] = (weakref.ref(storage, partial(self._freed, key)), size, owner)
         self.now += size
+
+    def follow_all(self, tree: Any, owner: str) -> None:
+        """Count all tensors in nested containers."""
+        for tensor in tensors_in(tree):
+            self.follow(tensor, owner)
+
+    def receive(self, batch: Any, owner: str) -> Any:
+        """Return a batch as fake tensors, which count from now on (see `KnownValues.receive`)."""
+        received = pytree.tree_map(self._known.receive, batch)
+        self.follow_all(received, owner)
+        return received
 
     def _freed(self, key: int, _: Any) -> None:
         _, size, _ = self._followed.pop(key)
@@ -100,6 +122,11 @@ class LiveBytes(TorchDispatchMode):
             for handle in handles:
                 handle.remove()
 
+    @property
+    def module(self) -> str:
+        """The module whose forward is running; "" for the network's own, and outside of it."""
+        return self._modules[-1] if self._modules else ""
+
     def _enter(self, name: str, module: nn.Module, args: Any) -> None:
         self._modules.append(name)
 
@@ -120,12 +147,13 @@ class LiveBytes(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        out = func(*args, **(kwargs or {}))
+        out = self._known.call(func, args, kwargs or {})
         made = list(tensors_in(out))
         if made:
             owner = self._owner()
+            kept = kept_by_output(func, args)
             for tensor in made:
-                self.follow(tensor, owner)
+                self.follow(tensor, owner, kept)
             self.note(owner, self._workspace(func, args, out))
         return out
 

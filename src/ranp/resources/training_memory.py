@@ -6,8 +6,8 @@ backward pass holds for a moment, and excludes what in-place operations and view
 the optimizer's step with its temporaries; its state is there from the beginning, as in every step
 but the first.
 
-For a CPU, what convolution kernels take while they run is counted too (see
-`convolution_workspace`). For CUDA, sizes are rounded as its allocator rounds them, and there is an
+For a CPU, what kernels take while they run is counted too (see `convolution_workspace` and
+`kernel_workspace`). For CUDA, sizes are rounded as its allocator rounds them, and there is an
 allowance for what no tensor accounts for: the context with its libraries, and gaps between blocks.
 Workspaces of cuDNN are not counted: it takes one that fits, and another kernel where none does.
 """
@@ -16,28 +16,27 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils import _pytree as pytree
 
 from ranp.errors import UsageError
-from ranp.graph import ExampleInput, TensorShape, describe_inputs, named_tensors, unwrap
-from ranp.graph.operation import tensors_in
-from ranp.graph.surgery import meta_copy, swapped_tensors, training_mode
-from ranp.recompute import checkpointed
-from ranp.resources.autocast import DTYPES, Precision, autocast, rules_of
-from ranp.resources.convolution_workspace import convolution_workspace
+from ranp.graph import ExampleInput, describe_inputs, named_tensors, unwrap
+from ranp.resources.autocast import DTYPES, Precision
+from ranp.resources.fake_step import FakeStep, NotTraceable, call_model
+from ranp.resources.kernel_workspace import cpu_workspace, cuda_workspace
 from ranp.resources.live_bytes import LiveBytes
 from ranp.resources.measuring import mean_of
 
 Optimizer = Literal["sgd", "momentum", "adam", "adamw", "amsgrad"]
 Device = Literal["cpu", "cuda"]
 Loss = Callable[[Any], Tensor]
+"""`loss(output)` -> scalar tensor."""
+Forward = Callable[[nn.Module, Any], Tensor]
+"""`forward(model, batch)` -> scalar tensor."""
 
 # Optimizer states, each of the size of the parameters.
 STATES: Mapping[str, int] = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2, "amsgrad": 3}
@@ -48,6 +47,13 @@ CUDA_CONTEXT = 512 * 2**20
 """Allowance for the CUDA context with the kernels of PyTorch and its libraries, in bytes."""
 CUDA_GAPS = 0.05
 """Allowance for gaps between the allocator's blocks, as a share of what is alive."""
+LOSS_MARGIN = 8
+"""Margin for a loss that cannot be followed, as a multiple of the outputs in float32: Dice and
+cross-entropy together take 7.5 times as much."""
+
+
+class LossNotCounted(UserWarning):
+    """The memory of a loss could not be predicted; a margin stands in its place."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +108,7 @@ class TrainingMemory:
         optimizer: State of the optimizer.
         activations: What is alive at the end of the forward pass for the sake of the backward.
         allowance: For what no tensor accounts for; 0 on a CPU.
+        loss_margin: For a loss that could not be followed; 0 if it is counted.
         peak: The most that is alive at one time, everything above included.
         timeline: What is alive when, without the allowance.
         holders: The modules that hold the peak, largest first; parameters, gradients and
@@ -116,10 +123,12 @@ class TrainingMemory:
     peak: int
     timeline: Timeline
     holders: tuple[Holder, ...]
+    loss_margin: int = 0
 
     def totals(self) -> dict[str, int]:
         """Return the totals as plain numbers."""
-        names = ("parameters", "gradients", "optimizer", "activations", "allowance", "peak")
+        names = ["parameters", "gradients", "optimizer", "activations", "allowance", "peak"]
+        names += ["loss_margin"] if self.loss_margin else []
         return {name: getattr(self, name) for name in names}
 
 
@@ -129,77 +138,102 @@ def predict_training_memory(
     *,
     optimizer: Optimizer = "adam",
     loss: Loss | None = None,
+    forward: Forward | None = None,
     precision: Precision = "32",
     recompute: bool = False,
     device: Device | None = None,
 ) -> TrainingMemory:
     """Predict the memory of a training step, at any size, without allocating it.
 
+    A loss that decides by values of the output (or leaves PyTorch, for SciPy say) cannot be
+    followed: a `LossNotCounted` warning says so, and the peak has a margin of `LOSS_MARGIN` times
+    the size of the outputs in its place.
+
     Args:
         model: Any module; it is not changed.
         example_input: A batch, or its shape.
         optimizer: "sgd", "momentum", "adam", "adamw" or "amsgrad".
-        loss: Makes a scalar of the model's output; the mean of all outputs if not given.
+        loss: `loss(output)` -> scalar tensor; the mean of all outputs if not given.
+        forward: `forward(model, batch)` -> scalar tensor, in the place of `loss`;
+            `example_input` is the batch then, as it is.
         precision: "32", or mixed precision "bf16" or "16": activations are half as wide, weights
             stay float32.
         recompute: With activation checkpointing (see `ranp.recompute.checkpointed`).
         device: "cpu" or "cuda", whether there is one here or not; where the model is if not given.
             PyTorch's "meta" stands for CUDA.
+
+    Raises:
+        TraceError: The model or the loss fails on such a batch.
     """
     _check(optimizer, precision, device)
     model = unwrap(model)
-    inputs = describe_inputs(model, example_input)
-    shapes = {name: TensorShape.of(tensor) for name, tensor in named_tensors(model)}
-    learnt = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     if device is None:
-        device = "cpu" if all(s.device.type == "cpu" for s in shapes.values()) else "cuda"
-    on_cpu = device == "cpu"
-    live = LiveBytes(
-        convolution_workspace if on_cpu else _no_workspace, 1 if on_cpu else CUDA_BLOCK
+        on_cpu = all(tensor.device.type == "cpu" for _, tensor in named_tensors(model))
+        device = "cpu" if on_cpu else "cuda"
+    step = partial(
+        _run_step,
+        model=model,
+        optimizer=optimizer,
+        precision=precision,
+        recompute=recompute,
+        device=device,
     )
-    shadow = meta_copy(model)
-    with warnings.catch_warnings(), training_mode(shadow, True):
-        warnings.simplefilter("ignore")
-        with FakeTensorMode(allow_non_fake_inputs=True):
-            tensors = {name: _empty(shape) for name, shape in shapes.items()}
-            for name in learnt:
-                tensors[name].requires_grad_(True)
-            args, kwargs = pytree.tree_map(
-                lambda leaf: _empty(leaf) if isinstance(leaf, TensorShape) else leaf,
-                (inputs.args, inputs.kwargs),
-            )
-            state = [torch.empty_like(tensors[n]) for n in learnt for _ in range(STATES[optimizer])]
-            for kind, given in (("parameters", tensors), ("optimizer", state)):
-                for tensor in tensors_in(given):
-                    live.follow(tensor, kind)
-            for tensor in tensors_in((args, kwargs)):
-                live.follow(tensor, "input")
-            resting = live.now
-            with (
-                swapped_tensors(shadow, tensors),
-                checkpointed(shadow) if recompute else nullcontext(),
-                live.watching(shadow),
-                rules_of(device),
-            ):
-                value = _forward(shadow, args, kwargs, loss, precision)
-                held, backward = live.now, len(live.bytes)
-                _run_backward(value)
-                del value
-            step = len(live.bytes)
-            parameters = [tensors[name] for name in sorted(learnt)]
-            for besides in step_temporaries([p.nbytes for p in parameters], optimizer, device):
-                live.note("optimizer", besides)
-    sizes = {name: t.numel() * t.element_size() for name, t in named_tensors(model)}
-    gradients = sum(sizes[name] for name in learnt)
+    if forward is None:
+        inputs = describe_inputs(model, example_input)
+        batch: Any = (inputs.args, inputs.kwargs)
+        call: Forward = partial(call_model, loss or mean_of)
+    else:
+        call, batch = forward, example_input
+    try:
+        return step(call, batch)
+    except NotTraceable as error:
+        if error.call.output_bytes is None:
+            raise
+        margin = LOSS_MARGIN * error.call.output_bytes
+        without = step(partial(call_model, mean_of), error.call.arguments)
+        warnings.warn(
+            f"the memory of the loss is not predicted ({error}): a margin of {LOSS_MARGIN} "
+            f"times the outputs, {margin / 2**20:,.1f} MiB, is added; measure a step of your own",
+            LossNotCounted,
+            stacklevel=2,
+        )
+        return replace(without, loss_margin=margin, peak=without.peak + margin)
+
+
+def _run_step(
+    forward: Forward,
+    batch: Any,
+    *,
+    model: nn.Module,
+    optimizer: Optimizer,
+    precision: Precision,
+    recompute: bool,
+    device: Device,
+) -> TrainingMemory:
+    """Run forward, backward and the optimizer's step on fake tensors."""
+    on_cpu = device == "cpu"
+    live = LiveBytes(*((cpu_workspace, 1) if on_cpu else (cuda_workspace, CUDA_BLOCK)))
+    with FakeStep(model, live) as step:
+        learnt = [tensor for tensor in step.tensors.values() if tensor.requires_grad]
+        live.follow_all(step.tensors, "parameters")
+        state = [torch.empty_like(t) for t in learnt for _ in range(STATES[optimizer])]
+        live.follow_all(state, "optimizer")
+        batch = live.receive(batch, "input")
+        resting = live.now
+        held, backward = step.run(forward, batch, precision, recompute, device)
+        end = len(live.bytes)
+        for besides in step_temporaries([p.nbytes for p in learnt], optimizer, device):
+            live.note("optimizer", besides)
+    gradients = sum(tensor.nbytes for tensor in learnt)
     allowance = 0 if on_cpu else CUDA_CONTEXT + int(CUDA_GAPS * live.peak)
     return TrainingMemory(
-        parameters=sum(sizes.values()),
+        parameters=sum(tensor.nbytes for tensor in step.tensors.values()),
         gradients=gradients,
         optimizer=STATES[optimizer] * gradients,
         activations=held - resting,
         allowance=allowance,
         peak=live.peak + allowance,
-        timeline=Timeline(tuple(live.bytes), tuple(live.owners), backward, step),
+        timeline=Timeline(tuple(live.bytes), tuple(live.owners), backward, end),
         holders=_holders(live),
     )
 
@@ -231,39 +265,6 @@ def _check(optimizer: str, precision: str, device: str | None) -> None:
         raise UsageError(f"unknown precision '{precision}': use {', '.join(DTYPES)}")
     if device not in (None, "cpu", "cuda"):
         raise UsageError(f"unknown device '{device}': use cpu or cuda")
-
-
-def _no_workspace(func: Any, args: tuple[Any, ...], out: Any) -> int:
-    return 0
-
-
-def _empty(shape: TensorShape) -> Tensor:
-    """Return a tensor without content on the CPU, where all steps are simulated."""
-    return torch.empty(shape.shape, dtype=shape.dtype, device="cpu")
-
-
-def _forward(
-    model: nn.Module, args: Any, kwargs: Any, loss: Loss | None, precision: Precision
-) -> Tensor:
-    """Forward and loss; in mixed precision inputs are cast down, outputs back, as in Fabric."""
-    if precision != "32":
-        args, kwargs = _cast((args, kwargs), DTYPES[precision])
-    with autocast(precision):
-        output = model(*args, **kwargs)
-    output = _cast(output, torch.float32) if precision != "32" else output
-    return loss(output) if loss else mean_of(output)
-
-
-def _run_backward(value: Tensor) -> None:
-    """Like `value.backward()`, which would leave the rules of autocast behind."""
-    engine: Any = torch.autograd.Variable._execution_engine
-    engine.run_backward((value,), (torch.ones_like(value),), False, False, (), True, True)
-
-
-def _cast(tree: Any, dtype: torch.dtype) -> Any:
-    return pytree.tree_map(
-        lambda t: t.to(dtype) if isinstance(t, Tensor) and t.is_floating_point() else t, tree
-    )
 
 
 def _holders(live: LiveBytes) -> tuple[Holder, ...]:

@@ -1,0 +1,226 @@
+"""Values of fake tensors that do not depend on data.
+
+Fake tensors have no values, so code that asks for one (`torch.arange(1, 4).tolist()` in a loss)
+fails on them, even where the answer does not depend on weights or data. What is computed from
+constants and from real tensors alone is written down here, and computed for real when it is asked
+for, and only then.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses import fake_tensor
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
+
+from ranp.graph.inputs import TensorShape
+from ranp.graph.operation import tensors_in
+
+VALUE_DEPENDENT = (
+    fake_tensor.DataDependentOutputException,
+    fake_tensor.DynamicOutputShapeException,
+)
+"""What fake tensors raise where a value is asked for."""
+
+# Their results depend on the shape of their argument, not on its values. (Those of `empty` are not
+# known: there is no telling what it returns.)
+_LIKE = frozenset(
+    f"aten::{name}"
+    for name in (*("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"),)
+)
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """A tensor at another size: its values are repeated, or cut off.
+
+    Attributes:
+        tensor: The tensor.
+        shape: The shape to bring it to.
+    """
+
+    tensor: Tensor
+    shape: tuple[int, ...]
+
+    def __call__(self) -> Tensor:
+        """Return the tensor."""
+        result = self.tensor.detach().as_subclass(Tensor)
+        for dim, size in enumerate(self.shape):
+            index = torch.arange(size, device=result.device) % result.shape[dim]
+            result = result.index_select(dim, index)
+        return result
+
+
+@dataclass(frozen=True)
+class _View:
+    """A tensor as a view of a numbered storage; number -1 stands for one without known values."""
+
+    storage: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+    bytes: int
+
+
+@dataclass(frozen=True)
+class _Call:
+    """An operation whose inputs are all known, and the storages that it writes to."""
+
+    func: Any
+    args: Any
+    outputs: tuple[_View, ...]
+    written: frozenset[int]
+
+
+class KnownValues:
+    """Runs operations on fake tensors and answers questions about values where it can."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, tuple[int, weakref.ref[Any]]] = {}
+        self._made = 0
+        self._calls: list[_Call] = []
+
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return `func(*args, **kwargs)` on fake tensors.
+
+        Where the operation asks for values, and they do not depend on data, the result is computed
+        from the values; otherwise the exception of the fake tensors is passed on.
+        """
+        inputs = list(tensors_in((args, kwargs)))
+        mutated = _mutated(func, args, kwargs)
+        known = self._is_known(func, inputs, mutated)
+        described = pytree.tree_map(self._describe, (args, kwargs)) if known else None
+        try:
+            out = func(*args, **kwargs)
+        except VALUE_DEPENDENT:
+            if described is None:
+                raise
+            return pytree.tree_map(self._fake_of, self._compute(func, described))
+        outputs = [*tensors_in(out), *mutated]
+        if described is None:
+            for tensor in outputs:
+                self._numbers.pop(_key(tensor), None)
+        elif outputs:
+            for tensor in outputs:
+                self._number(tensor)
+            views = tuple(self._describe(tensor) for tensor in tensors_in(out))
+            written = frozenset(self._numbers[_key(tensor)][0] for tensor in outputs)
+            self._calls.append(_Call(func, described, views, written))
+        return out
+
+    def receive(self, leaf: Any) -> Any:
+        """Return a fake tensor for a shape, or for a tensor whose values are known if asked for.
+
+        Args:
+            leaf: A tensor, a tensor at another size, or a shape; anything else is left as it is.
+        """
+        if isinstance(leaf, TensorShape):
+            return torch.empty(leaf.shape, dtype=leaf.dtype)
+        if isinstance(leaf, Tensor):
+            leaf = Tiled(leaf, tuple(leaf.shape))
+        if not isinstance(leaf, Tiled):
+            return leaf
+        fake = torch.empty(leaf.shape, dtype=leaf.tensor.dtype)
+        self._number(fake)
+        view = self._describe(fake)
+        self._calls.append(_Call(leaf, ((), {}), (view,), frozenset((view.storage,))))
+        return fake
+
+    def _is_known(self, func: Any, inputs: list[Tensor], mutated: list[Tensor]) -> bool:
+        name = func._schema.name
+        if torch.Tag.nondeterministic_seeded in func.tags or not all(map(_is_fake, mutated)):
+            return False
+        if name.startswith("aten::empty"):
+            return False
+        return name in _LIKE or all(
+            not _is_fake(tensor) or _key(tensor) in self._numbers for tensor in inputs
+        )
+
+    def _number(self, tensor: Tensor) -> None:
+        """Give a storage a number of its own for as long as it lives."""
+        key = _key(tensor)
+        if key not in self._numbers:
+            freed = partial(lambda numbers, key, _: numbers.pop(key, None), self._numbers, key)
+            self._numbers[key] = (self._made, weakref.ref(tensor.untyped_storage(), freed))
+            self._made += 1
+
+    def _describe(self, leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor) or not _is_fake(leaf):
+            return leaf
+        number, _ = self._numbers.get(_key(leaf), (-1, None))
+        size = leaf.untyped_storage().nbytes()
+        shape, stride = tuple(leaf.shape), tuple(leaf.stride())
+        return _View(number, shape, stride, int(leaf.storage_offset()), leaf.dtype, size)
+
+    def _compute(self, func: Any, described: Any) -> Any:
+        """Compute an operation, and before it all that its inputs were made by."""
+        needed = _storages(described)
+        calls = []
+        for call in reversed(self._calls):
+            if call.written & needed:
+                calls.append(call)
+                needed |= _storages(call.args)
+        storages: dict[int, torch.UntypedStorage] = {}
+        with _disable_current_modes(), torch.no_grad():
+            for call in reversed(calls):
+                made = tensors_in(_run(call.func, call.args, storages))
+                for view, tensor in zip(call.outputs, made, strict=True):
+                    if view.storage not in storages:
+                        _real(view, storages).copy_(tensor)
+            return _run(func, described, storages)
+
+    def _fake_of(self, leaf: Any) -> Any:
+        """A fake tensor of the shape and values of a real one; anything else as it is."""
+        if not isinstance(leaf, Tensor):
+            return leaf
+        return self.call(torch.ops.aten.lift_fresh.default, (leaf,), {})
+
+
+def _run(func: Any, described: Any, storages: dict[int, torch.UntypedStorage]) -> Any:
+    args, kwargs = pytree.tree_map(
+        lambda leaf: _real(leaf, storages) if isinstance(leaf, _View) else leaf, described
+    )
+    return func(*args, **kwargs)
+
+
+def _real(view: _View, storages: dict[int, torch.UntypedStorage]) -> Tensor:
+    """The real tensor of a view; its storage is made, if there is none yet."""
+    storage = storages.get(view.storage)
+    if storage is None:
+        storage = torch.UntypedStorage(view.bytes)
+        if view.storage >= 0:
+            storages[view.storage] = storage
+    tensor = torch.empty(0, dtype=view.dtype)
+    return tensor.set_(storage, view.offset, view.shape, view.stride)
+
+
+def _storages(tree: Any) -> set[int]:
+    return {leaf.storage for leaf in pytree.tree_leaves(tree) if isinstance(leaf, _View)}
+
+
+def _mutated(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    """The tensors that an operation writes to."""
+    schema = func._schema
+    if not schema.is_mutable:
+        return []
+    written = [
+        kwargs.get(argument.name, args[i] if i < len(args) else None)
+        for i, argument in enumerate(schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    return list(tensors_in(written))
+
+
+def _is_fake(tensor: Tensor) -> bool:
+    return isinstance(tensor, fake_tensor.FakeTensor)
+
+
+def _key(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
