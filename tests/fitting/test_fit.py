@@ -250,8 +250,8 @@ def test_targets_of_several_resolutions():
     result = ranp.fit(
         DeeplySupervised(), [batch], loss, memory="60%", batch=4, input=(1, 16, 16, 16)
     )
-    assert result.fitted.figures["slim"]["memory"] <= 0.6 * result.fitted.figures["full"]["memory"]
-    assert result.fitted.notes == ()
+    assert result.figures["slim"]["memory"] <= 0.6 * result.figures["full"]["memory"]
+    assert result.notes == ()
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from ranp.api import Result, prune
+from ranp.api import Result, fit, prune
 from ranp.errors import UsageError
 from ranp.files import ensure_directory
-from ranp.fitting import Fit, TrainingStep, fit
+from ranp.fitting import Fit, TrainingStep
 from ranp.fitting.target import loss_like
 from ranp.integrations.nnunet import planner
 from ranp.integrations.nnunet.network import set_deep_supervision
@@ -180,7 +180,9 @@ class _Task:
             self.network,
             self.loader,
             self.loss,
-            **{name: amount for name, amount in budgets.items() if amount is not None},  # type: ignore[arg-type]
+            memory=budgets["memory"],
+            flops=budgets["flops"],
+            params=budgets["params"],
             batch=step.batch,
             input=step.sample,
             optimizer=step.optimizer,
@@ -188,7 +190,7 @@ class _Task:
             device=step.device,
             **how,
         )
-        return fitted, fitted.fitted.memory
+        return fitted, fitted.memory
 
     def prune(
         self, sparsity: float, how: Mapping[str, Any]
@@ -227,7 +229,7 @@ def _instead(
     plans: Mapping[str, Any], configuration: Mapping[str, Any], result: Result
 ) -> dict[str, Any]:
     """Return what nnU-Net would plan for the memory budget, if there is one."""
-    limits = {b.resource: b.limit for b in result.fitted.budgets} if isinstance(result, Fit) else {}
+    limits = {b.resource: b.limit for b in result.budgets} if isinstance(result, Fit) else {}
     if "memory" not in limits:
         return {}
     return planner.plan_instead(plans, configuration, limits["memory"] / 2**30)
