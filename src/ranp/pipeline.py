@@ -6,7 +6,7 @@ Everything that prunes (the Python API, the commands, training, experiments) cal
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -78,14 +78,28 @@ class Batches:
 
 
 def peek(loader: Iterable[Any] | None) -> Batches:
-    """Look at the first batch of a loader; an iterator, which yields it once, gets it back."""
+    """Look at the first batch of a loader, which is opened once for it and for scoring."""
     if loader is None:
         return Batches()
     iterator = iter(loader)
     first = next(iterator, None)
-    if iterator is loader:
-        loader = chain([] if first is None else [first], iterator)
-    return Batches(loader, first)
+    rest = iterator if first is None else chain([first], iterator)
+    return Batches(_Peeked(loader, rest), first)
+
+
+class _Peeked:
+    """A loader that was opened for its first batch: the first run through it goes on from there."""
+
+    def __init__(self, loader: Iterable[Any], opened: Iterator[Any]) -> None:
+        self._loader = loader
+        self._opened: Iterator[Any] | None = opened
+
+    def __iter__(self) -> Iterator[Any]:
+        opened, self._opened = self._opened, None
+        return iter(self._loader) if opened is None else opened
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)  # how it is shared out among processes
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ranp.fitting.training_step import TrainingStep
-from ranp.graph import Alive, ChannelGraph, build_graph, slim_meta_copy
+from ranp.graph import Alive, build_graph, slim_meta_copy
 from ranp.pruning import Chooser
-from ranp.resources import Costs, count, predict_training_memory
+from ranp.resources import Costs, predict_training_memory
 from ranp.resources.budgets import Budget, find_resource
 from ranp.resources.training_memory import Loss, TrainingMemory
 
@@ -36,7 +36,7 @@ class Costing:
     chooser: Chooser
     loss_at: LossAt = no_loss
     _memories: dict[tuple[TrainingStep, bytes], TrainingMemory] = field(default_factory=dict)
-    _graphs: dict[tuple[int, ...], ChannelGraph] = field(default_factory=dict)
+    _resized: dict[tuple[int, ...], Chooser] = field(default_factory=dict)
 
     def figures(
         self, alive: Alive, step: TrainingStep, resources: Sequence[str]
@@ -74,9 +74,10 @@ class Costing:
         chooser = self.chooser
         if chooser.graph.inputs.shapes == ((1, *sample),):
             return chooser.costs(alive)
-        if sample not in self._graphs:
-            self._graphs[sample] = build_graph(chooser.model, (1, *sample))
-        return count(chooser.model, self._graphs[sample], alive)
+        if sample not in self._resized:
+            graph = build_graph(chooser.model, (1, *sample))
+            self._resized[sample] = Chooser(chooser.model, graph, chooser.choice)
+        return self._resized[sample].costs(alive)
 
 
 def shares(figures: Figures, budgets: Sequence[Budget], step: TrainingStep) -> dict[str, float]:
