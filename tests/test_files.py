@@ -45,11 +45,32 @@ def test_the_mode_is_that_of_an_ordinary_file(tmp_path):
 def test_stale_temporaries_go_and_living_ones_stay(tmp_path):
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    (tmp_path / f".ranp-tmp-{dead.pid}-abc").write_text("left behind")
-    living = tmp_path / f".ranp-tmp-{os.getppid()}-abc"
+    with atomic_write(tmp_path / "a.txt") as file:
+        (writing,) = tmp_path.iterdir()
+        prefix = writing.name.partition(f"-{os.getpid()}-")[0]
+        file.write(b"x")
+        ensure_directory(tmp_path)  # another thread of ours
+        assert writing.exists()
+    (tmp_path / "a.txt").unlink()
+    (tmp_path / f"{prefix}-{dead.pid}-abc").write_text("left behind")
+    (tmp_path / f"{prefix}-{os.getpid()}-abc").write_text("left by a process of this number")
+    living = tmp_path / f"{prefix}-{os.getppid()}-abc"
     living.write_text("of another process")
     ensure_directory(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == [living.name]
+
+
+def test_row_32_temporaries_of_writers_on_other_hosts_stay(tmp_path):
+    """Process numbers of another host or namespace say nothing here; after a week they go."""
+    other, old = (tmp_path / f".ranp-tmp-{name}-1-abc" for name in ("0123456789ab", "before"))
+    for path in (other, old):
+        path.write_text("being written")
+    os.utime(old, (0, 0))
+    directory = tmp_path / ".ranp-tmp-0123456789ab-2-abc"
+    directory.mkdir()
+    os.utime(directory, (0, 0))
+    ensure_directory(tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted([other, directory])
 
 
 def test_a_place_that_cannot_be_written_is_refused(tmp_path):

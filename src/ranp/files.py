@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
+import platform
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _TEMPORARY = ".ranp-tmp-"
+_FORGOTTEN = 7 * 24 * 3600
+_written_here: set[str] = set()
 
 
 def ensure_directory(path: str | Path) -> Path:
@@ -34,16 +39,37 @@ def ensure_directory(path: str | Path) -> Path:
         ) from error
     if not os.access(directory, os.W_OK):
         raise UsageError(f"output directory '{directory}' is not writable; choose another one")
-    for stale in directory.glob(f"{_TEMPORARY}*"):
-        if not _process_runs(stale.name):
-            stale.unlink(missing_ok=True)
+    for temporary in directory.glob(f"{_TEMPORARY}*"):
+        with contextlib.suppress(OSError):  # others may sweep, too
+            if _is_abandoned(temporary):
+                temporary.unlink()
     return directory
 
 
-def _process_runs(temporary_name: str) -> bool:
-    """Return whether the process whose number stands in a temporary file's name is still alive."""
-    pid = temporary_name.removeprefix(_TEMPORARY).split("-", 1)[0]
-    return pid.isdigit() and int(pid) != os.getpid() and Path(f"/proc/{pid}").exists()
+@functools.cache
+def _machine() -> str:
+    """Return an id of what a process number is valid in: this host, since its start, namespace."""
+    parts = [platform.node()]
+    with contextlib.suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text())
+        parts.append(str(Path("/proc/self/ns/pid").readlink()))
+    return sha256(canonical_json(parts))[:12]
+
+
+def _is_abandoned(temporary: Path) -> bool:
+    """Return whether nobody writes to a temporary file any more.
+
+    A process can be looked up only where it runs; what others left is theirs for a week.
+    """
+    if not temporary.is_file():
+        return False
+    machine, _, rest = temporary.name.removeprefix(_TEMPORARY).partition("-")
+    pid = rest.partition("-")[0]
+    if machine != _machine() or not pid.isdigit():
+        return time.time() - temporary.stat().st_mtime > _FORGOTTEN
+    if int(pid) == os.getpid():
+        return temporary.name not in _written_here
+    return not Path(f"/proc/{pid}").exists()
 
 
 @contextlib.contextmanager
@@ -53,12 +79,13 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(
-            prefix=f"{_TEMPORARY}{os.getpid()}-", dir=path.parent
+            prefix=f"{_TEMPORARY}{_machine()}-{os.getpid()}-", dir=path.parent
         )
     except (FileExistsError, NotADirectoryError, PermissionError) as error:
         raise UsageError(
             f"cannot write '{path}': {error.strerror or error}; choose another place"
         ) from error
+    _written_here.add(Path(temporary).name)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
@@ -70,6 +97,8 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+    finally:
+        _written_here.discard(Path(temporary).name)
 
 
 def _umask() -> int:

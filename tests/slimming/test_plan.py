@@ -49,7 +49,9 @@ def test_a_plan_goes_through_plain_values(plan):
     loaded = Plan.from_dict(stored)
     assert loaded == plan and loaded.sha256 == plan.sha256
     del stored["layers"]
-    with pytest.raises(IntegrityError, match=r"the mapping is not a complete plan .*'layers'"):
+    with pytest.raises(
+        IntegrityError, match=r"plan the mapping is not valid: field 'layers': Field required"
+    ):
         Plan.from_dict(stored)
     with pytest.raises(IntegrityError, match=r"my file is a None of schema None"):
         Plan.from_dict({}, "my file")

@@ -21,10 +21,10 @@ from ranp._version import __version__
 from ranp.files import (
     canonical_json,
     ensure_directory,
-    read_sealed_json,
     sha256,
     write_sealed_json,
 )
+from ranp.schemas import read_file
 
 Cell = Mapping[str, Any]
 """What a cell is: JSON values by name. Equal cells are the same cell."""
@@ -58,7 +58,7 @@ class Store:
     def record(self, cell: Cell) -> dict[str, Any] | None:
         """All that is kept of a cell, such as the versions that computed it."""
         path = self.place(cell) / _RECORD
-        return read_sealed_json(path, "record") if path.exists() else None
+        return read_file(path, "cell") if path.exists() else None
 
     def missing(self, cells: Sequence[Cell]) -> list[Cell]:
         """The cells that are not complete."""

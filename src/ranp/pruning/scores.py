@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,12 +14,14 @@ from torch import Tensor
 
 from ranp.errors import IntegrityError, UsageError
 from ranp.files import canonical_json, load_tensors, save_tensors
+from ranp.schemas import parse_metadata
 
 ByLayer = Mapping[str, Tensor]
 NeuronScores = Mapping[str, NDArray[np.float64]]
 """One number per neuron, by layer name, in the order of the channel graph's layers."""
 
 _SCHEMA = 1
+_GROUPS = ("sums", "weight_sums", "constants")
 _FOUND = ("agreement", "batches_needed")
 """Settings that say what came out of it."""
 
@@ -128,7 +129,7 @@ class Scores:
         """Writes the scores to one safetensors file, atomically and with a SHA-256."""
         tensors = {
             f"{group}/{statistic}/{layer}": tensor
-            for group in ("sums", "weight_sums", "constants")
+            for group in _GROUPS
             for statistic, by_layer in getattr(self, group).items()
             for layer, tensor in by_layer.items()
         }
@@ -146,13 +147,16 @@ class Scores:
     def load(cls, path: str | Path) -> Scores:
         """Reads scores; refuses damaged files and files of another kind."""
         tensors, metadata = load_tensors(path, "scores")
-        about = json.loads(metadata.get("ranp", "{}"))
-        if (about.get("kind"), about.get("schema")) != ("scores", _SCHEMA):
-            raise IntegrityError(f"'{path}' holds no scores of a kind that this version can read")
+        about = parse_metadata(metadata, "ranp", "scores", path)
         fan_in = dict(about["fan_in"])
         groups: dict[str, dict[str, dict[str, Tensor]]] = {}
-        for key in tensors:
-            group, statistic, _ = key.split("/", 2)
+        for key, tensor in tensors.items():
+            group, statistic, layer = [*key.split("/", 2), "", ""][:3]
+            if group not in _GROUPS or layer not in fan_in or not bool(tensor.isfinite().all()):
+                raise IntegrityError(
+                    f"scores '{path}' are not valid: field '{key}' must be finite statistics of a "
+                    "layer; score again"
+                )
             groups.setdefault(group, {}).setdefault(statistic, {})
         for group, statistics in groups.items():
             for statistic, by_layer in statistics.items():

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ranp.errors import IntegrityError, UsageError
-from ranp.files import read_sealed_json
+from ranp.schemas import read_file
 
 PRUNING = "pruning.json"
 PLAN = "plan.json"
 TRAINING = "record.json"
 EPOCHS = "metrics.jsonl"
-_SCHEMA = 1
 
 
 @dataclass(frozen=True)
@@ -71,13 +70,7 @@ def _pruning(directory: Path) -> dict[str, Any] | None:
 
 
 def _read(path: Path, kind: str) -> dict[str, Any]:
-    content = read_sealed_json(path, kind if kind == "plan" else f"{kind} record".strip())
-    if (content.get("kind"), content.get("schema")) != (kind, _SCHEMA):
-        raise IntegrityError(
-            f"'{path}' is a {content.get('kind')} of schema {content.get('schema')}, and a "
-            f"{kind} of schema {_SCHEMA} was expected"
-        )
-    return content
+    return read_file(path, kind)
 
 
 def _epochs(directory: Path) -> list[dict[str, Any]]:

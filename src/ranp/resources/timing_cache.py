@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ranp.errors import IntegrityError
-from ranp.files import canonical_json, read_sealed_json, sha256, write_sealed_json
+from ranp.files import canonical_json, sha256, write_sealed_json
 from ranp.resources.machine import BUSY, others_running
+from ranp.schemas import read_file
 
-_SCHEMA = 1
 _KEY_DIGITS = 24
 
 
@@ -51,15 +51,13 @@ class TimingCache:
         path = self.directory / f"{sha256(canonical_json(dict(what)))[:_KEY_DIGITS]}.json"
         if path.exists():
             try:
-                stored = read_sealed_json(path, "timing")
-                if stored["schema"] == _SCHEMA:
-                    return {name: float(s) for name, s in stored["seconds"].items()}
+                return dict(read_file(path, "timing")["seconds"])
             except IntegrityError:
                 path.unlink(missing_ok=True)  # damaged: it can be measured again
         is_quiet = self._is_quiet  # looked at before, as measuring would be taken for others
         seconds = measure()
         if not is_quiet:
             return seconds
-        content = {"kind": "timing", "schema": _SCHEMA, "what": dict(what), "seconds": seconds}
+        content = {"kind": "timing", "schema": 1, "what": dict(what), "seconds": seconds}
         write_sealed_json(path, content)
         return seconds

@@ -24,6 +24,7 @@ from ranp.graph import (
     named_tensors,
     unwrap,
 )
+from ranp.schemas import validate
 from ranp.slimming.slim import Init, slim_model
 
 _SCHEMA = 1
@@ -218,30 +219,21 @@ class Plan:
         Raises:
             IntegrityError: They are not those of a plan.
         """
-        if (content.get("kind"), content.get("schema")) != ("plan", _SCHEMA):
-            raise IntegrityError(
-                f"{source} is a {content.get('kind')} of schema {content.get('schema')}, "
-                f"and not a plan of schema {_SCHEMA}"
-            )
-        try:
-            return cls(
-                layers={
-                    layer["name"]: KeptLayer(layer["neurons"], tuple(layer["kept"]))
-                    for layer in content["layers"]
-                },
-                shapes={name: tuple(shape) for name, shape in content["shapes"]},
-                inputs=content["inputs"],
-                method=content["method"],
-                settings=content["settings"],
-                costs=content["costs"],
-                protect=tuple(content["protect"]),
-                network=content["network"],
-                versions=content["versions"],
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise IntegrityError(
-                f"{source} is not a complete plan ({type(error).__name__}: {error}); make it again"
-            ) from error
+        validate(content, "plan", source)
+        return cls(
+            layers={
+                layer["name"]: KeptLayer(layer["neurons"], tuple(layer["kept"]))
+                for layer in content["layers"]
+            },
+            shapes={name: tuple(shape) for name, shape in content["shapes"]},
+            inputs=content["inputs"],
+            method=content["method"],
+            settings=content["settings"],
+            costs=content["costs"],
+            protect=tuple(content["protect"]),
+            network=content["network"],
+            versions=content["versions"],
+        )
 
 
 def _inputs_to_json(inputs: Inputs) -> dict[str, Any]:

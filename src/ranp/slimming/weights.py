@@ -25,7 +25,11 @@ def load_weights(model: nn.Module, path: str | Path) -> None:
         IntegrityError: The file is damaged or of another model; the first difference is named, and
             the model is not changed.
     """
-    tensors, _ = load_tensors(path, "weights")
+    tensors, metadata = load_tensors(path, "weights")
+    if metadata.get("kind") != "weights":
+        raise IntegrityError(
+            f"'{path}' is not valid: field 'kind' is '{metadata.get('kind')}', expected 'weights'"
+        )
     own = dict(named_tensors(model))
     for name in dict.fromkeys([*own, *tensors]):
         here = tuple(own[name].shape) if name in own else "missing"

@@ -6,7 +6,6 @@ they follow from the seed and the position (see `loop`), and so does the learnin
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from ranp.errors import IntegrityError
 from ranp.files import canonical_json, load_tensors, save_tensors
 from ranp.graph import named_tensors
+from ranp.schemas import parse_metadata
 
 _SCHEMA = 1
 _WEIGHTS, _OPTIMIZER = "model/", "optimizer/"
@@ -85,9 +85,7 @@ def load_checkpoint(
     tensors, metadata = load_tensors(path, "checkpoint")
     if metadata.get("kind") != "checkpoint":
         raise IntegrityError(f"'{path}' holds {metadata.get('kind', 'tensors')}, not a checkpoint")
-    state = json.loads(metadata["state"])
-    if state["schema"] != _SCHEMA:
-        raise IntegrityError(f"checkpoint '{path}' is of schema {state['schema']}, not {_SCHEMA}")
+    state = parse_metadata(metadata, "state", "checkpoint", path)
     own = dict(named_tensors(model))
     stored = {n.removeprefix(_WEIGHTS): t for n, t in tensors.items() if n.startswith(_WEIGHTS)}
     for name in dict.fromkeys([*own, *stored]):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ranp.datasets import find_dataset
 from ranp.errors import UsageError, suggest
-from ranp.files import read_sealed_json
+from ranp.schemas import read_file
 from ranp.slimming import load_weights
 from ranp.training.checkpoint import load_checkpoint
 from ranp.training.job import Job, read_job
@@ -114,7 +114,7 @@ def predict(
         raise UsageError(f"a category is for shapes, and '{directory}' is about {dataset.about}")
     if category is not None and category not in dataset.categories:
         raise UsageError(f"unknown category '{category}'.{suggest(category, dataset.categories)}")
-    metadata = read_sealed_json(directory / "data.json", "data")
+    metadata = read_file(directory / "data.json", "data")
     task = dataset.make_task(job.config.data.size, metadata)
 
     def network(x: NDArray[np.float32]) -> Tensor:

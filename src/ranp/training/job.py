@@ -10,10 +10,10 @@ from ranp.errors import UsageError
 from ranp.files import (
     canonical_json,
     ensure_directory,
-    read_sealed_json,
     sha256,
     write_sealed_json,
 )
+from ranp.schemas import read_file
 from ranp.training.config import Config, first_difference, parse_config
 from ranp.training.networks import Factory
 
@@ -55,7 +55,7 @@ def claim(job: Job, *, resume: bool) -> dict[str, Any] | None:
                 f"run directory '{directory}' holds a run; --resume auto goes on with it, "
                 "or choose another --out"
             )
-        _check_same(job, read_sealed_json(stored, "configuration"))
+        _check_same(job, read_file(stored, "run"))
     elif directory.is_dir() and any(directory.iterdir()):
         raise UsageError(f"run directory '{directory}' is not empty, and no run; choose another")
     ensure_directory(directory)
@@ -72,7 +72,7 @@ def claim(job: Job, *, resume: bool) -> dict[str, Any] | None:
             },
         )
     record = directory / "record.json"
-    return read_sealed_json(record, "record") if record.exists() else None
+    return read_file(record, "record") if record.exists() else None
 
 
 def _check_same(job: Job, stored: dict[str, Any]) -> None:
@@ -92,7 +92,7 @@ def _check_same(job: Job, stored: dict[str, Any]) -> None:
 def _plan_id(plan: Path | None) -> str | None:
     if plan is None:
         return None
-    return sha256(canonical_json(read_sealed_json(plan, "plan")))
+    return sha256(canonical_json(read_file(plan, "plan")))
 
 
 def read_job(directory: Path, factory: Factory | None = None) -> Job:
@@ -104,7 +104,7 @@ def read_job(directory: Path, factory: Factory | None = None) -> Job:
     """
     if not (directory / "config.json").exists():
         raise UsageError(f"'{directory}' holds no run; `ranp runs` lists those there are")
-    stored = read_sealed_json(directory / "config.json", "configuration")
+    stored = read_file(directory / "config.json", "run")
     return Job(
         config=parse_config(stored["config"], f"run '{directory}'"),
         directory=directory,

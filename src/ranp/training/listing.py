@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ranp.errors import RanpError, UsageError
-from ranp.files import read_sealed_json
+from ranp.schemas import read_file
 
 
 def list_runs(directory: Path) -> list[dict[str, Any]]:
@@ -28,12 +28,12 @@ def _summary(run: Path) -> dict[str, Any]:
         "done": _finished_epochs(run),
     }
     try:
-        config = read_sealed_json(run / "config.json", "configuration")["config"]
+        config = read_file(run / "config.json", "run")["config"]
         summary |= {key: config[key] for key in ("recipe", "epochs")}
         summary["method"] = _method(run)
         if not (run / "record.json").exists():
             return {**summary, "state": "not finished"}
-        record = read_sealed_json(run / "record.json", "record")
+        record = read_file(run / "record.json", "record")
     except RanpError as error:
         return {**summary, "state": f"damaged: {error}"}
     costs = record["slim"] or record["full"] or {}
@@ -51,7 +51,7 @@ def _summary(run: Path) -> dict[str, Any]:
 def _method(run: Path) -> str | None:
     if not (run / "plan.json").exists():
         return None
-    return str(read_sealed_json(run / "plan.json", "plan")["method"])
+    return str(read_file(run / "plan.json", "plan")["method"])
 
 
 def _finished_epochs(run: Path) -> int:

@@ -12,8 +12,9 @@ from ranp.datasets import find_dataset, open_cases, synthesise
 from ranp.datasets.cases import Cases
 from ranp.datasets.loader import Loader
 from ranp.errors import IntegrityError
-from ranp.files import canonical_json, read_sealed_json, sha256, write_sealed_json
+from ranp.files import canonical_json, sha256, write_sealed_json
 from ranp.recording import make_record, write_record
+from ranp.schemas import read_file
 from ranp.slimming import Plan
 from ranp.training.job import SCHEMA, Job
 from ranp.training.networks import build_network, fresh_network
@@ -67,7 +68,7 @@ def _note_data(job: Job) -> None:
     }
     path = job.directory / "data.json"
     if path.exists():
-        before = read_sealed_json(path, "data")
+        before = read_file(path, "data")
         if before["fingerprint"] != content["fingerprint"]:
             raise IntegrityError(
                 f"run '{job.directory}' was begun with other cases ({len(before['train'])} for "

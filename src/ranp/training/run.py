@@ -27,8 +27,9 @@ from ranp.datasets import find_dataset
 from ranp.datasets.cases import Cases
 from ranp.datasets.loader import Loader, Shard
 from ranp.errors import RanpError, UsageError
-from ranp.files import read_sealed_json, write_sealed_json
+from ranp.files import write_sealed_json
 from ranp.report.page import write_report
+from ranp.schemas import read_file
 from ranp.speed import optimization_of
 from ranp.training.config import Config
 from ranp.training.distributed import summed
@@ -137,7 +138,7 @@ def train(
         "seed": job.config.seed,
         "processes": fabric.world_size,
         "optimization": _optimization(trainer.model) if job.config.optimize else None,
-        "data": read_sealed_json(job.directory / "data.json", "data")["fingerprint"],
+        "data": read_file(job.directory / "data.json", "data")["fingerprint"],
         "device": _device_name(fabric),
         "versions": {
             "ranp": __version__,

@@ -1,0 +1,264 @@
+"""What files of ours must hold, kind by kind: a good seal does not make a file valid."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.functional_validators import AfterValidator
+
+from ranp.errors import IntegrityError
+from ranp.files import read_sealed_json
+
+
+def _unique(items: list[Any]) -> list[Any]:
+    names = [item.name if isinstance(item, _Layer) else item[0] for item in items]
+    doubled = next((name for name in names if names.count(name) > 1), None)
+    if doubled is not None:
+        raise ValueError(f"'{doubled}' is there twice")
+    return items
+
+
+Count = Annotated[int, Field(ge=0)]
+Size = Annotated[int, Field(ge=1)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Hash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Texts = dict[str, str]
+# JSON has lists only, which a strict tuple is not made of.
+NamedShape = Annotated[tuple[str, list[Count]], Field(strict=False)]
+NamedSize = Annotated[tuple[str, Size], Field(strict=False)]
+
+
+class _Content(BaseModel):
+    """Fields that a reader relies on; a file may hold more."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+
+class _Layer(_Content):
+    name: str
+    neurons: Size
+    kept: Annotated[list[Count], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _in_order(self) -> _Layer:
+        if self.kept != sorted(set(self.kept)) or self.kept[-1] >= self.neurons:
+            raise ValueError(f"'kept' must rise, each number once, from 0 to {self.neurons - 1}")
+        return self
+
+
+class _Inputs(_Content):
+    args: list[Any]
+    kwargs: dict[str, Any]
+
+    @model_validator(mode="after")
+    def _have_shapes(self) -> _Inputs:
+        for value in [*self.args, *self.kwargs.values()]:
+            if isinstance(value, Mapping) and "tensor" in value:
+                _Tensor.model_validate(value)
+        return self
+
+
+class _Tensor(_Content):
+    tensor: Annotated[list[Size], Field(min_length=1)]
+    dtype: Annotated[str, Field(pattern=r"^(bool|complex|u?int|b?float)\d*$")]
+
+
+class _Settings(_Content):
+    sparsity: Annotated[float, Field(ge=0, le=1)] | None = None
+    seed: int | None = None
+
+
+class _File(_Content):
+    schema_: Annotated[Literal[1], Field(alias="schema")]
+
+
+class PlanFile(_File):
+    """Which neurons of each layer stay."""
+
+    method: str
+    network: str | None
+    settings: _Settings
+    costs: dict[str, dict[str, Amount]]
+    versions: Texts
+    protect: list[str]
+    inputs: _Inputs
+    layers: Annotated[list[_Layer], Field(min_length=1), AfterValidator(_unique)]
+    shapes: Annotated[list[NamedShape], AfterValidator(_unique)]
+
+
+class ScoresFile(_File):
+    """The metadata of scores, beside their tensors."""
+
+    batches: Count
+    fan_in: Annotated[list[NamedSize], AfterValidator(_unique)]
+    settings: dict[str, Any]
+    fingerprint: Hash
+
+
+class _Progress(_Content):
+    epoch: Size
+    batch: Count
+    loss: float
+    seconds: Amount
+    best: float | None
+    best_epoch: Size | None
+    history: list[dict[str, Any]]
+
+
+class CheckpointFile(_File):
+    """The metadata of a checkpoint, beside its tensors."""
+
+    progress: _Progress
+    scaler: dict[str, Any]
+
+
+class RunFile(_File):
+    """The configuration of a training run."""
+
+    config: dict[str, Any]
+    data: str | None
+    plan: Hash | None
+    transfer: bool
+
+
+class DataFile(_File):
+    """The cases of a training run."""
+
+    fingerprint: Hash
+    train: list[str]
+    validation: list[str]
+
+
+class TrainingFile(_File):
+    """The record of a training run."""
+
+    recipe: str | None
+    metrics: dict[str, Any]
+    goal: str
+    epochs: Size
+    seconds: Amount
+    seed: int
+    method: str | None = None
+    processes: Size = 1
+    data: Hash = "0" * 64
+    versions: Texts = {}
+
+
+class _Named(_Content):
+    name: str
+
+
+class PruningFile(_File):
+    """The record of a pruning."""
+
+    network: str | None
+    method: str
+    settings: _Settings
+    inputs: _Inputs
+    fingerprint: Hash
+    command: str | None
+    environment: Texts
+    files: dict[str, Hash]
+    totals: dict[str, dict[str, Amount]]
+    rows: list[_Named]
+    layers: list[_Named]
+
+
+class CellFile(_File):
+    """A cell of an experiment, and what came of it."""
+
+    cell: dict[str, Any]
+    result: dict[str, Any]
+    seconds: Amount
+    versions: Texts
+
+
+class TimingFile(_File):
+    """Measured seconds."""
+
+    what: dict[str, Any]
+    seconds: dict[str, Amount]
+
+
+FILES: dict[str, tuple[str, type[_File]]] = {
+    "plan": ("plan", PlanFile),
+    "scores": ("scores", ScoresFile),
+    "checkpoint": ("checkpoint", CheckpointFile),
+    "run": ("configuration", RunFile),
+    "data": ("data", DataFile),
+    "record": ("record", TrainingFile),
+    "pruning": ("pruning record", PruningFile),
+    "cell": ("record", CellFile),
+    "timing": ("timing", TimingFile),
+}
+"""By kind, what a file is called in messages, and what it must hold."""
+
+
+def read_file(path: str | Path, kind: str) -> dict[str, Any]:
+    """Read a sealed JSON file of ours.
+
+    Args:
+        path: Path of the file.
+        kind: Kind of the file, out of `FILES`.
+
+    Raises:
+        IntegrityError: The file was changed, is of another kind, or a field of it is not valid.
+    """
+    content = read_sealed_json(path, FILES[kind][0])
+    validate(content, kind, f"'{path}'")
+    return content
+
+
+def parse_metadata(
+    metadata: Mapping[str, str], entry: str, kind: str, path: str | Path
+) -> dict[str, Any]:
+    """Return the JSON object that the metadata of a safetensors file of ours holds.
+
+    Args:
+        metadata: Metadata of the file.
+        entry: Name of the entry that holds the object.
+        kind: Kind that the file must be of, out of `FILES`.
+        path: Path of the file, for messages.
+    """
+    try:
+        content = json.loads(metadata[entry])
+    except (KeyError, ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise IntegrityError(
+            f"'{path}' holds no {kind}: field '{entry}' must be a JSON object; make it again"
+        )
+    validate({"kind": kind, **content}, kind, f"'{path}'")
+    return content
+
+
+def validate(content: Mapping[str, Any], kind: str, source: str) -> None:
+    """Refuse content that is not what a file of its kind holds.
+
+    Args:
+        content: Plain values.
+        kind: Kind that the content must be of, out of `FILES`.
+        source: Where the content was read from, for the message.
+
+    Raises:
+        IntegrityError: It names the first field that is not valid.
+    """
+    what, schema = FILES[kind]
+    found = content.get("kind"), content.get("schema")
+    if found != (kind, 1):
+        raise IntegrityError(
+            f"{source} is a {found[0]} of schema {found[1]}, expected a {kind} of schema 1"
+        )
+    try:
+        schema.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"])) or "content"
+        message = first["msg"].removeprefix("Value error, ")
+        raise IntegrityError(
+            f"{what} {source} is not valid: field '{field}': {message}; restore it or make it again"
+        ) from error

@@ -1,0 +1,211 @@
+"""Row 35: a file with a good seal and a wrong schema or range is refused, naming the field."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import ranp
+from ranp.errors import IntegrityError
+from ranp.files import load_tensors, read_sealed_json, save_tensors, write_sealed_json
+from ranp.pruning import Scores
+from ranp.schemas import read_file
+from ranp.slimming import Plan, load_weights, save_weights
+from ranp.training.checkpoint import Progress, load_checkpoint, save_checkpoint
+
+HASH = "0" * 64
+VERSIONS = {"ranp": "1", "torch": "2"}
+STORED = {
+    "run": {"config": {"batch": 1}, "data": None, "plan": HASH, "transfer": False},
+    "data": {"fingerprint": HASH, "train": ["a", "b"], "validation": ["c"]},
+    "record": {
+        "recipe": "small",
+        "metrics": {"dice": 0.5},
+        "goal": "dice",
+        "epochs": 1,
+        "seconds": 2.5,
+        "seed": 0,
+    },
+    "cell": {"cell": {"seed": 1}, "result": {"dice": 1}, "seconds": 1.5, "versions": VERSIONS},
+    "timing": {"what": {"work": "conv"}, "seconds": {"library": 0.5}},
+}
+
+
+@pytest.fixture(scope="module")
+def pruned(tmp_path_factory):
+    """A directory with plan, scores, weights, pruning record and a checkpoint of one network."""
+    torch.manual_seed(0)
+    out = tmp_path_factory.mktemp("pruned")
+    model = nn.Sequential(nn.Conv2d(1, 6, 3), nn.ReLU(), nn.Conv2d(6, 5, 3), nn.Conv2d(5, 2, 1))
+    batches = [(torch.randn(2, 1, 8, 8), torch.randint(0, 2, (2, 4, 4)))]
+    result = ranp.prune(model, batches, nn.functional.cross_entropy, sparsity=0.4, floor=1)
+    result.save(out)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    save_checkpoint(out / "last.safetensors", model, optimizer, Progress(), {})
+    for kind, content in STORED.items():
+        write_sealed_json(out / f"{kind}.json", {"kind": kind, "schema": 1, **content})
+    return out, model
+
+
+def edited(content, path, value=...):
+    """A copy of nested containers with one entry replaced, or left out."""
+    content = copy.deepcopy(content)
+    inner = content
+    for key in path[:-1]:
+        inner = inner[key]
+    if value is ...:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = value
+    return content
+
+
+def wrong_values(value):
+    """What is no value for a field that holds this one; None may stand for what is not there."""
+    yield from ([1], "text") if isinstance(value, dict) else ({"a": 1}, [{}])
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        yield from (-1, "1")
+
+
+def refused(read, field):
+    with pytest.raises(IntegrityError) as error:
+        read()
+    assert f"'{field}" in str(error.value) and "\n" not in str(error.value)
+    assert error.value.exit_code == 4
+
+
+OPTIONAL = {"best_epoch", "seed", "sparsity"}
+
+
+@pytest.mark.parametrize("kind", [*STORED, "plan", "pruning"])
+def test_row_35_every_field_of_a_json_file_is_checked(kind, pruned, tmp_path):
+    directory, _ = pruned
+    path = tmp_path / f"{kind}.json"
+    content = read_sealed_json(directory / path.name, kind)
+    read = (lambda: Plan.load(path)) if kind == "plan" else (lambda: read_file(path, kind))
+    write_sealed_json(path, content)
+    read()  # the fields are valid
+    unread = {"kind", "schema", "data", "protect", "not_counted", "topology", "quantiles"}
+    unread |= {"explorer", "cost_model", "measured", "timelines", "full", "slim"}
+    if kind != "pruning":
+        unread -= {"data", "protect"}
+    tried = 0
+    for field, value in content.items():
+        if field in unread:
+            continue
+        for edit in (..., *wrong_values(value)):
+            if field == "seed" and edit == -1:
+                continue
+            write_sealed_json(path, edited(content, [field], edit))
+            refused(read, field)
+            tried += 1
+    for wrong in ({"kind": "other"}, {"schema": 2}):
+        write_sealed_json(path, {**content, **wrong})
+        with pytest.raises(IntegrityError, match=f"expected a {kind} of schema 1"):
+            read()
+    assert tried >= 4
+
+
+PLAN_EDITS = {
+    "neurons below the kept ones": (["layers", 0, "neurons"], 1, "layers.0"),
+    "no neurons": (["layers", 0, "neurons"], 0, "layers.0.neurons"),
+    "negative": (["layers", 0, "kept"], [-1], "layers.0.kept.0"),
+    "doubled": (["layers", 0, "kept"], [0, 0], "layers.0"),
+    "out of order": (["layers", 0, "kept"], [2, 1], "layers.0"),
+    "out of range": (["layers", 0, "kept"], [6], "layers.0"),
+    "emptied": (["layers", 0, "kept"], [], "layers.0.kept"),
+    "a fraction": (["layers", 0, "kept"], [0.5], "layers.0.kept.0"),
+    "a truth": (["layers", 0, "kept"], [True], "layers.0.kept.0"),
+    "layer without a name": (["layers", 0, "name"], ..., "layers.0.name"),
+    "layer doubled": (["layers", 1, "name"], "0", "layers"),
+    "negative size": (["shapes", 0, 1], [-1, 2], "shapes.0.1.0"),
+    "sparsity above 1": (["settings", "sparsity"], 1.5, "settings.sparsity"),
+    "negative cost": (["costs", "full", "gflops"], -1.0, "costs.full.gflops"),
+    "empty input": (["inputs", "args", 0, "tensor"], [0, 1], "inputs"),
+    "no arguments": (["inputs", "args"], ..., "inputs.args"),
+    "unknown precision": (["inputs", "args", 0, "dtype"], "os", "inputs"),
+    "number as version": (["versions", "torch"], 2, "versions.torch"),
+}
+
+
+@pytest.mark.parametrize("name", PLAN_EDITS)
+def test_row_35_ranges_of_a_plan(name, pruned, tmp_path):
+    directory, _ = pruned
+    path, value, field = PLAN_EDITS[name]
+    content = read_sealed_json(directory / "plan.json", "plan")
+    write_sealed_json(tmp_path / "plan.json", edited(content, path, value))
+    refused(lambda: Plan.load(tmp_path / "plan.json"), field)
+
+
+SCORES_EDITS = {
+    "negative": (["batches"], -1, "batches"),
+    "missing": (["fan_in"], ..., "fan_in"),
+    "doubled": (["fan_in"], [["0", 9], ["0", 9]], "fan_in"),
+    "no hash": (["fingerprint"], "abc", "fingerprint"),
+    "text": (["settings"], "text", "settings"),
+    "layer that is not there": (["fan_in", 0, 0], "other", "constants/magnitude/0"),
+}
+
+
+@pytest.mark.parametrize("name", SCORES_EDITS)
+def test_row_35_fields_of_scores(name, pruned, tmp_path):
+    directory, _ = pruned
+    path, value, field = SCORES_EDITS[name]
+    tensors, metadata = load_tensors(directory / "scores.safetensors", "scores")
+    about = edited(json.loads(metadata["ranp"]), path, value)
+    save_tensors(tmp_path / "scores.safetensors", tensors, {"ranp": json.dumps(about)})
+    with pytest.raises(IntegrityError) as error:
+        Scores.load(tmp_path / "scores.safetensors")
+    assert field.split("/")[0] in str(error.value)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_row_35_scores_are_finite(value, pruned, tmp_path):
+    directory, _ = pruned
+    tensors, metadata = load_tensors(directory / "scores.safetensors", "scores")
+    key = next(iter(tensors))
+    tensors[key] = torch.full_like(tensors[key], value)
+    save_tensors(tmp_path / "scores.safetensors", tensors, metadata)
+    refused(lambda: Scores.load(tmp_path / "scores.safetensors"), key)
+
+
+@pytest.mark.parametrize("metadata", [{}, {"ranp": "["}, {"ranp": "[]"}, {"ranp": "{}"}])
+def test_row_35_foreign_metadata(metadata, pruned, tmp_path):
+    path = tmp_path / "scores.safetensors"
+    save_tensors(path, {"a": torch.zeros(1)}, metadata)
+    with pytest.raises(IntegrityError, match=r"holds no scores|schema None"):
+        Scores.load(path)
+
+
+PROGRESS_EDITS = {
+    "epoch 0": (["progress", "epoch"], 0),
+    "negative batch": (["progress", "batch"], -1),
+    "text": (["progress", "loss"], "low"),
+    "negative time": (["progress", "seconds"], -1.0),
+    "no history": (["progress", "history"], ...),
+    "no scaler": (["scaler"], ...),
+    "other schema": (["schema"], 2),
+}
+
+
+@pytest.mark.parametrize("name", PROGRESS_EDITS)
+def test_row_35_fields_of_a_checkpoint(name, pruned, tmp_path):
+    directory, model = pruned
+    path, value = PROGRESS_EDITS[name]
+    tensors, metadata = load_tensors(directory / "last.safetensors", "checkpoint")
+    state = json.dumps(edited(json.loads(metadata["state"]), path, value))
+    save_tensors(tmp_path / "last.safetensors", tensors, {**metadata, "state": state})
+    with pytest.raises(IntegrityError, match=path[-1]):
+        load_checkpoint(tmp_path / "last.safetensors", model)
+
+
+def test_row_35_weights_are_not_taken_from_a_file_of_another_kind(pruned, tmp_path):
+    _, model = pruned
+    save_tensors(tmp_path / "x.safetensors", model.state_dict(), {"kind": "checkpoint"})
+    refused(lambda: load_weights(model, tmp_path / "x.safetensors"), "kind")
+    save_weights(model, tmp_path / "x.safetensors")
+    load_weights(model, tmp_path / "x.safetensors")
