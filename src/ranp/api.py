@@ -17,6 +17,7 @@ from ranp.pruning import (
     Choice,
     Chooser,
     Coupling,
+    Floor,
     Forward,
     LossFunction,
     Per,
@@ -93,7 +94,7 @@ def plan(
     lam: float | None = None,
     resource: str | Mapping[str, float] | None = None,
     coupling: Coupling = "paper",
-    floor: int = 0,
+    floor: Floor = 0,
     multiple: int = 1,
     seed: int = 0,
     example_input: ExampleInput | None = None,
@@ -112,7 +113,8 @@ def plan(
             "params", or a cost for every layer.
         coupling: How channels that are tied by additions are decided: "paper", "sum", "max" or
             "mean".
-        floor: Neurons that every layer keeps at least.
+        floor: Least number of neurons that every layer keeps, or "auto" for what the network
+            needs: as many as there are classes before a head, and never one.
         multiple: Round channel counts up to a multiple of it.
         seed: For random selection.
         example_input: What to trace the model with, if there is no graph.
@@ -144,7 +146,7 @@ def search(
     lam: float | None = None,
     resource: str | Mapping[str, float] | None = None,
     coupling: Coupling = "paper",
-    floor: int = 0,
+    floor: Floor = 0,
     multiple: int = 1,
     seed: int = 0,
     example_input: ExampleInput | None = None,
@@ -186,7 +188,7 @@ def prune(
     init: Init = "fresh",
     seed: int = 0,
     coupling: Coupling = "paper",
-    floor: int = 0,
+    floor: Floor = 0,
     multiple: int = 1,
     protect: Iterable[str] = (),
 ) -> Result:
@@ -217,7 +219,8 @@ def prune(
         init: Weights of the slim network: "fresh", "orthogonal", or "keep" the surviving ones.
         seed: For all random numbers.
         coupling: How channels that are tied by additions are decided.
-        floor: Neurons that every layer keeps at least.
+        floor: Least number of neurons that every layer keeps, or "auto" for what the network
+            needs: as many as there are classes before a head, and never one.
         multiple: Round channel counts up to a multiple of it.
         protect: Layers whose neurons must all stay.
 
@@ -270,7 +273,7 @@ def fit(
     init: Init = "fresh",
     seed: int = 0,
     coupling: Coupling = "paper",
-    floor: int = 0,
+    floor: Floor = 0,
     multiple: int = 1,
     protect: Iterable[str] = (),
 ) -> Fit:
@@ -312,7 +315,8 @@ def fit(
         init: Weights of the slim network: "fresh", "orthogonal", or "keep" the surviving ones.
         seed: For all random numbers.
         coupling: How channels that are tied by additions are decided.
-        floor: Neurons that every layer keeps at least.
+        floor: Least number of neurons that every layer keeps, or "auto" for what the network
+            needs: as many as there are classes before a head, and never one.
         multiple: Round channel counts up to a multiple of it.
         protect: Layers whose neurons must all stay.
 

@@ -82,5 +82,5 @@ def test_a_budget_out_of_reach_names_the_nearest_figure(scored):
     most = chooser.max_sparsity()
     nearest = count(model, graph, chooser.choose(most)).gflops
     assert smallest_sparsity(chooser, lambda alive: False) is None
-    with pytest.raises(InfeasibleError, match=f"{floor_sparsity(most)}.*{nearest:.6g}"):
+    with pytest.raises(InfeasibleError, match=f"{floor_sparsity(most)}.*{nearest:.2f} GFLOPs"):
         meet_budget(chooser, Budget("gflops", nearest / 2))

@@ -32,7 +32,21 @@ CouplingOption = Annotated[
     Literal["paper", "sum", "max", "mean"],
     typer.Option(help="How channels tied by additions are decided."),
 ]
-FloorOption = Annotated[int, typer.Option(min=0, help="Neurons that every layer keeps at least.")]
+
+
+def _floor(text: str | int) -> int | str:
+    """Return a floor as `Choice` takes it; the rest is refused there."""
+    return int(text) if str(text).lstrip("-").isdigit() else str(text)
+
+
+FloorOption = Annotated[
+    Any,
+    typer.Option(
+        parser=_floor,
+        metavar="INTEGER|auto",
+        help="Least number of neurons that every layer keeps; auto takes what the network needs.",
+    ),
+]
 MultipleOption = Annotated[
     int, typer.Option(min=1, help="Round channel counts up to a multiple of it.")
 ]

@@ -108,8 +108,11 @@ class TrainingCell:
             del config["optimize"]  # as in stores that were begun before one could ask for it
         if self.config.pruning.method is None:
             del config["pruning"]
-        elif self.budget is not None:
-            del config["pruning"]["sparsity"]
+        else:
+            if self.config.pruning.coupling == "paper":
+                del config["pruning"]["coupling"]  # likewise
+            if self.budget is not None:
+                del config["pruning"]["sparsity"]
         cell: dict[str, Any] = {
             "kind": "training",
             "config": config,
@@ -224,7 +227,13 @@ class TrainingCells:
         return Chooser(
             full,
             graph,
-            Choice.make(method, lam=pruning.lam, floor=pruning.floor, seed=config.seed),
+            Choice.make(
+                method,
+                lam=pruning.lam,
+                coupling=pruning.coupling,
+                floor=pruning.floor,
+                seed=config.seed,
+            ),
             self._scores(config, method, data, full, graph) if method.needs_scores else None,
         )
 

@@ -22,6 +22,9 @@ from ranp.graph.operation import RULES, Operation, Rule, tensors_in, tensors_wit
 from ranp.graph.tracing import Site, Tracer
 from ranp.user_code import describe_failure
 
+IS_OUTPUT = "it is the network's output"
+"""Why the channels that a network gives out are pinned."""
+
 Extent = tuple[int | LabelArray, ...]
 Reading = TypeVar("Reading", bound=Hashable)
 
@@ -145,7 +148,7 @@ class Propagator(Tracer):
         output = self.forward(tensors, inputs, training=training)
         for tensor in tensors_within(output):
             for dim in self.dims(tensor):
-                self.space.pin(dim, "it is the network's output")
+                self.space.pin(dim, IS_OUTPUT)
         return Pass(
             tuple(self._records),
             tuple(self._layers),

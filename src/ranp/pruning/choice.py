@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from ranp.errors import UsageError
-from ranp.pruning.coupling import Coupling
+from ranp.pruning.coupling import Coupling, Floor
 from ranp.pruning.methods import Method, find_method
 from ranp.resources.budgets import find_resource
 
@@ -25,7 +25,8 @@ class Choice:
         resource: What Eq. 10 reweights by: the name of a resource, or a cost for every layer; the
             method's own if None.
         coupling: How tied channels are decided (see `ranp.pruning.coupling`).
-        floor: Least number of neurons that every layer keeps.
+        floor: Least number of neurons that every layer keeps, or "auto" for what the network
+            needs (see `ranp.pruning.allocation.network_floors`).
         multiple: Channel counts are rounded up to a multiple of it.
         seed: Seed of random selection.
     """
@@ -34,13 +35,16 @@ class Choice:
     lam: float = DEFAULT_LAMBDA
     resource: str | Mapping[str, float] | None = None
     coupling: Coupling = "paper"
-    floor: int = 0
+    floor: Floor = 0
     multiple: int = 1
     seed: int = 0
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense."""
-        if self.floor < 0:
+        if isinstance(self.floor, str):
+            if self.floor != "auto":
+                raise UsageError(f"floor must be a number or 'auto', got '{self.floor}'")
+        elif self.floor < 0:
             raise UsageError(f"floor must not be negative, got {self.floor}")
         if self.multiple < 1:
             raise UsageError(f"multiple must be at least 1, got {self.multiple}")
@@ -60,17 +64,21 @@ class Choice:
         lam: float | None = None,
         resource: str | Mapping[str, float] | None = None,
         coupling: Coupling = "paper",
-        floor: int = 0,
+        floor: Floor = 0,
         multiple: int = 1,
         seed: int = 0,
     ) -> Choice:
-        """Build a choice from the keywords of `ranp.prune`; lambda is the paper's if None."""
+        """Build a choice from the keywords of `ranp.prune`; lambda is the paper's if None.
+
+        Methods that have a floor of their own take another one only if it is not 0.
+        """
+        method = find_method(method) if isinstance(method, str) else method
         return cls(
-            find_method(method) if isinstance(method, str) else method,
+            method,
             DEFAULT_LAMBDA if lam is None else lam,
             resource,
             coupling,
-            floor,
+            floor or method.floor,
             multiple,
             seed,
         )

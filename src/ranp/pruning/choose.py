@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ranp.errors import InfeasibleError, UsageError
 from ranp.graph import Alive, ChannelGraph
+from ranp.pruning.allocation import marginal_costs, network_floors
 from ranp.pruning.choice import Choice
 from ranp.pruning.coupling import Bundle, at_least, bundles, couple, in_multiples, share
 from ranp.pruning.equations import balance, reweight
@@ -104,6 +106,27 @@ class Chooser:
         """Channels that are decided together."""
         return bundles(self.graph)
 
+    @cached_property
+    def floors(self) -> Mapping[str, int]:
+        """Least number of neurons of every layer."""
+        floor = self.choice.floor
+        if floor == "auto":
+            return network_floors(self.graph, self.bundles)
+        return dict.fromkeys(self.graph.layers, floor)
+
+    def binding_floors(self, alive: Alive) -> dict[str, int]:
+        """Return the layers that are at their floor, though they have more neurons."""
+        return {
+            name: floor
+            for name, floor in self.floors.items()
+            if int(alive[self.graph.layers[name].neurons].sum()) <= floor < self.neurons[name]
+        }
+
+    @cached_property
+    def marginal_costs(self) -> NDArray[np.float64]:
+        """What the full network saves without one channel of each bundle (`marginal_costs`)."""
+        return marginal_costs(self)
+
     def costs(self, alive: Alive | None = None) -> Costs:
         """Return what the network costs with some channels alive, with all if not given."""
         alive = self.graph.all_alive() if alive is None else alive
@@ -123,7 +146,7 @@ class Chooser:
         else:
             alive = selected
         if choice.floor:
-            alive = at_least(self.graph, alive, self.importance, choice.floor)
+            alive = at_least(self.graph, alive, self.importance, self.floors)
         if choice.multiple > 1:
             alive = in_multiples(self.graph, alive, self.importance, choice.multiple, self.bundles)
         return alive

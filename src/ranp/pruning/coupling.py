@@ -13,6 +13,9 @@ from ranp.graph import Alive, ChannelGraph
 from ranp.pruning.equations import Retained
 from ranp.pruning.scores import NeuronScores
 
+Floor = int | Literal["auto"]
+"""Least number of neurons of every layer; "auto" is what the network needs (`network_floors`)."""
+
 Coupling = Literal["paper", "sum", "max", "mean"]
 
 
@@ -92,12 +95,14 @@ def _classes_filled(
     return choice
 
 
-def at_least(graph: ChannelGraph, alive: Alive, s: NeuronScores, floor: int) -> Alive:
-    """Brings back the best removed neurons of layers that keep fewer than `floor`."""
+def at_least(
+    graph: ChannelGraph, alive: Alive, s: NeuronScores, floors: Mapping[str, int]
+) -> Alive:
+    """Bring back the best removed neurons of layers that keep fewer than their floor."""
     alive = alive.copy()
     for name, layer in graph.layers.items():
         dead = np.flatnonzero(~alive[layer.neurons])
-        missing = max(0, floor - (len(layer) - len(dead)))
+        missing = max(0, floors[name] - (len(layer) - len(dead)))
         best = dead[np.argsort(-s[name][dead], kind="stable")[:missing]]
         alive[layer.neurons[best]] = True
     return alive

@@ -7,9 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ranp.errors import UsageError, suggest
+from ranp.pruning.allocation import power
+from ranp.pruning.coupling import Floor
 from ranp.pruning.criteria import CRITERIA, USUAL, Criterion
 from ranp.pruning.selection import GLOBAL, LAYERWISE, RANDOM, WEIGHTS, Selection, flat
 from ranp.pruning.statistics import Once, Statistic
+
+DEFAULT_EXPONENT = -0.25
+"""Exponent of "power": on a U-Net that doubles, widths grow by 1.41 from level to level."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,7 @@ class Method:
         balance: Whether Eq. 9 gives all layers the same mean.
         resource: Name of the resource that Eq. 10 reweights by, if it does.
         selection: Rule by which neurons are selected.
+        floor: Floor of the method if none is given (see `ranp.pruning.coupling.Floor`).
     """
 
     name: str
@@ -31,6 +37,7 @@ class Method:
     balance: bool = False
     resource: str | None = None
     selection: Selection = GLOBAL
+    floor: Floor = 0
 
     @property
     def _needs(self) -> tuple[Statistic, ...]:
@@ -70,6 +77,11 @@ def _method(name: str, about: str, criterion: str, **options: Any) -> Method:
     return Method(name, about, CRITERIA[criterion], **options)
 
 
+def _power(name: str, exponent: float) -> Method:
+    about = f"width by the cost of a neuron to the power {-exponent:g}; power:a for another -a"
+    return Method(name, about, selection=power(exponent), floor="auto")
+
+
 _RANP_F = _method(
     "ranp-f", "RANP by FLOPs: the paper's method", "mpmg-sum", balance=True, resource="flops"
 )
@@ -86,6 +98,7 @@ _TABLE = (
     _method("mnmg-max", "MNMG, largest of a neuron's weights", "mnmg-max"),
     Method("layerwise", "the same share of every layer", selection=LAYERWISE),
     Method("thin", "layerwise by its common name: fewer features by hand", selection=LAYERWISE),
+    _power("power", DEFAULT_EXPONENT),
     Method("random", "neurons drawn at random over all layers", selection=RANDOM),
     _method(
         "snip", "single weights, then dead neurons; sparsity of weights", "snip", selection=WEIGHTS
@@ -117,7 +130,18 @@ for _row in _TABLE:
 
 
 def find_method(name: str) -> Method:
-    """Return the method of that name, or raise an error that suggests the closest."""
+    """Return the method of that name, or raise an error that suggests the closest.
+
+    "power:-0.5" is the method "power" with another exponent.
+    """
+    family, colon, exponent = name.partition(":")
+    if colon and family == "power":
+        try:
+            return _power(name, float(exponent))
+        except ValueError as error:
+            raise UsageError(
+                f"the exponent of power must be a number such as -0.25, got '{exponent}'"
+            ) from error
     if name not in METHODS:
         raise UsageError(f"unknown method '{name}'.{suggest(name, METHODS)}")
     return METHODS[name]

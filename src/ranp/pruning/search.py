@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ranp.errors import InfeasibleError
 from ranp.graph import Alive
-from ranp.resources.budgets import Budget
+from ranp.resources.budgets import Budget, describe
 
 if TYPE_CHECKING:
     from ranp.pruning.choose import Chooser
@@ -20,6 +20,9 @@ DELTA = 1e-4
 
 _NEXT_IN_LINE = 0.02
 """Share of neurons that may be given back to fill what is left of a budget."""
+
+_ANY = (DELTA, 0.02, 0.1, 0.3, 1.0)
+"""The same for methods that rank no neurons: the nearest first, in the end those of any layer."""
 
 _NEAR = 1e-3
 """Share of a budget that need not be filled."""
@@ -93,23 +96,52 @@ def meet_budget(
     if sparsity is None:
         most = chooser.max_sparsity()
         raise InfeasibleError(
-            f"{chooser.choice.method.name} cannot come down to {limit:.6g}: at its largest "
-            f"feasible sparsity, {floor_sparsity(most)}, the network still costs "
-            f"{cost(chooser.choose(most)):.6g}"
+            f"{chooser.choice.method.name} cannot come down to "
+            f"{describe(budget.resource, limit)}: at its largest feasible sparsity, "
+            f"{floor_sparsity(most)}, the network still costs "
+            f"{describe(budget.resource, cost(chooser.choose(most)))}"
         )
+    reaches = (DELTA, window) if chooser.choice.method.selection.ranked else _ANY
+    return sparsity, _filled(chooser, sparsity, cost, limit, reaches)
+
+
+def _filled(
+    chooser: Chooser,
+    sparsity: float,
+    cost: Callable[[Alive], float],
+    limit: float,
+    reaches: Sequence[float],
+) -> Alive:
+    """Return the channels that live at a sparsity and those that can be given back within a limit.
+
+    Channels of a bundle cost the same: one price is computed for all, and where one does not fit,
+    none does.
+    """
     alive = chooser.choose(sparsity)
     if limit - cost(alive) <= _NEAR * limit:
-        return sparsity, alive
-    for reach in (DELTA, window):
+        return alive
+    bundle_of = {
+        channel: number
+        for number, bundle in enumerate(chooser.bundles)
+        for channel in bundle.classes.tolist()
+    }
+    for reach in reaches:
         waiting = np.flatnonzero(chooser.choose(max(sparsity - reach, 0.0)) & ~alive).tolist()
-        prices = {neuron: cost(_with(alive, neuron)) for neuron in waiting}
-        for neuron in sorted(waiting, key=lambda each: -prices[each]):
-            if (spent := cost(more := _with(alive, neuron))) <= limit:
-                alive = more
-                if limit - spent <= _NEAR * limit:
-                    return sparsity, alive
-    around = [alive, *(_with(alive, neuron) for neuron in waiting)]
-    return sparsity, min(around, key=lambda each: abs(cost(each) - limit))
+        firsts = {bundle_of[channel]: channel for channel in reversed(waiting)}
+        prices = {number: cost(_with(alive, channel)) for number, channel in firsts.items()}
+        full: set[int] = set()
+        for channel in sorted(waiting, key=lambda each: -prices[bundle_of[each]]):
+            if bundle_of[channel] in full:
+                continue
+            if (spent := cost(more := _with(alive, channel))) > limit:
+                full.add(bundle_of[channel])
+                continue
+            alive = more
+            if limit - spent <= _NEAR * limit:
+                return alive
+    firsts = {bundle_of[channel]: channel for channel in reversed(waiting) if not alive[channel]}
+    around = [alive, *(_with(alive, channel) for channel in sorted(firsts.values()))]
+    return min(around, key=lambda each: abs(cost(each) - limit))
 
 
 def _with(alive: Alive, neuron: int) -> Alive:

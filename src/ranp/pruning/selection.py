@@ -31,11 +31,13 @@ class Selection:
         select: Returns the neurons that each layer retains, which are coupled afterwards, or the
             living channels themselves.
         statistics: What it needs beside what the criterion needs.
+        ranked: Whether neurons go in an order; if not, a budget may be filled with any of them.
     """
 
     name: str
     select: Callable[[Chooser, float], Retained | Alive]
     statistics: tuple[Statistic, ...] = ()
+    ranked: bool = True
 
 
 def layerwise(s: NeuronScores, sparsity: float) -> Retained:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import (
@@ -82,7 +82,8 @@ class PruningConfig(Section):
         method: One of `ranp methods`; none trains the full network.
         sparsity: The share of neurons to remove.
         lam: lambda of Eq. 10.
-        floor: Neurons that every layer keeps at least.
+        coupling: How channels that are tied by additions are decided.
+        floor: Least number of neurons that every layer keeps, or "auto" for what the network needs.
         batches: Batches of one sample to score with; all of the training set if not given.
         size: Edge of the volumes to score with, if not the training size.
     """
@@ -90,7 +91,8 @@ class PruningConfig(Section):
     method: str | None = None
     sparsity: float = Field(default=0.8, gt=0, lt=1)
     lam: float = Field(default=11.0, ge=0)
-    floor: int = Field(default=0, ge=0)
+    coupling: Literal["paper", "sum", "max", "mean"] = "paper"
+    floor: Annotated[int, Field(ge=0)] | Literal["auto"] = 0
     batches: int | None = Field(default=None, gt=0)
     size: int | None = Field(default=None, gt=0)
 

@@ -126,6 +126,7 @@ def prune(job: Job) -> api.Result:
         method=pruning.method,
         sparsity=pruning.sparsity,
         lam=pruning.lam,
+        coupling=pruning.coupling,
         floor=pruning.floor,
         batches=pruning.batches,
         seed=config.seed,

@@ -1,0 +1,168 @@
+"""Allocations of width by rule: how many neurons each layer keeps, without scores.
+
+A slim network that is initialised afresh takes over nothing from the full one but the number of
+neurons per layer, so a rule for these numbers is a method of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ranp.graph import IS_OUTPUT, Alive, ChannelGraph
+from ranp.pruning.coupling import Bundle
+from ranp.pruning.equations import check_sparsity
+from ranp.pruning.selection import Selection
+from ranp.resources.budgets import Budget
+
+if TYPE_CHECKING:
+    from ranp.pruning.choose import Chooser
+
+Shares = NDArray[np.float64]
+
+_EXACT = 1e-9
+"""Rounding errors that do not make a share of n neurons one neuron more."""
+
+_TILT = 0.3
+"""How much wider and narrower, in logarithms, a refinement makes the layers at both ends."""
+
+
+def power(exponent: float) -> Selection:
+    r"""Return the rule that keeps the share :math:`p_l = \min(1, k\,c_l^{-a})` of every layer.
+
+    :math:`c_l` is what the network saves without one neuron of the layer (see `marginal_costs`),
+    and :math:`k` is such that :math:`\sum_l p_l n_l = (1 - \kappa) \sum_l n_l` at the sparsity
+    :math:`\kappa`. With :math:`a = 0` every layer keeps the same share; :math:`a < 0` keeps the
+    expensive layers wide, :math:`a > 0` the cheap ones. Layers that are tied have one share.
+
+    Args:
+        exponent: The exponent :math:`a`.
+    """
+
+    def select(chooser: Chooser, sparsity: float) -> Alive:
+        costs = np.maximum(chooser.marginal_costs, 1e-300)
+        powers = -exponent * np.log(costs / costs.max())
+        return allocate(chooser.graph, chooser.bundles, np.exp(powers - powers.max()), sparsity)
+
+    return Selection("power", select, ranked=False)
+
+
+def proportional(weights: Sequence[float]) -> Selection:
+    """Return the rule that keeps shares proportional to weights, one for every bundle."""
+
+    def select(chooser: Chooser, sparsity: float) -> Alive:
+        return allocate(chooser.graph, chooser.bundles, np.array(weights), sparsity)
+
+    return Selection("proportional", select, ranked=False)
+
+
+def marginal_costs(chooser: Chooser) -> NDArray[np.float64]:
+    """Return what the full network saves without one channel of each bundle.
+
+    That is what computing the channel costs and what is spent on reading it: FLOPs, or the
+    resource of the choice. A cost for every layer, given by the user, counts as it is.
+    """
+    resource = chooser.choice.resource
+    if resource is not None and not isinstance(resource, str):
+        return np.array([np.mean([resource[n] for n in b.votes] or [0]) for b in chooser.bundles])
+    total = Budget("activations" if resource == "memory" else resource or "flops", 1.0).total
+    before, saved = total(chooser.costs()), []
+    for bundle in chooser.bundles:
+        without = chooser.graph.all_alive()
+        without[bundle.classes[-1]] = False
+        saved.append(before - total(chooser.costs(without)))
+    return np.array(saved)
+
+
+def allocate(
+    graph: ChannelGraph, tied: Sequence[Bundle], weights: Shares, sparsity: float
+) -> Alive:
+    """Keep shares proportional to weights, clipped to one; the first channels of every bundle.
+
+    Args:
+        graph: Channel graph of the full network.
+        tied: Its bundles.
+        weights: Positive weight of every bundle.
+        sparsity: Share of all removable channels to remove.
+
+    Returns:
+        The living channels; never none of a bundle.
+    """
+    check_sparsity(sparsity)
+    alive = ~graph.removable
+    sizes = np.array([len(bundle.classes) for bundle in tied], np.float64)
+    widths = sizes * _shares(sizes, weights, 1 - sparsity)
+    for bundle, width in zip(tied, widths.tolist(), strict=True):
+        alive[bundle.classes[: max(1, math.ceil(width - _EXACT))]] = True
+    return alive
+
+
+def _shares(sizes: Shares, weights: Shares, kept: float) -> Shares:
+    """Return min(1, k w), k such that these shares of the sizes add up to what is kept of all."""
+    whole = np.zeros(len(sizes), bool)
+    while not whole.all():  # layers that are whole leave more for the others
+        k = (kept * sizes.sum() - sizes[whole].sum()) / (sizes * weights)[~whole].sum()
+        more = ~whole & (k * weights >= 1)
+        if not more.any():
+            return np.where(whole, 1.0, k * weights)
+        whole |= more
+    return np.ones_like(sizes)
+
+
+def tilted_weights(chooser: Chooser, alive: Alive) -> dict[str, list[float]]:
+    """Return the weights of allocations around another one, by what they change.
+
+    Bundles with expensive channels (high resolution) are made wider or narrower against those
+    with cheap ones, and early ones (an encoder) against late ones (a decoder).
+
+    Args:
+        chooser: Chooser of the network.
+        alive: The allocation.
+    """
+    bundles, order = chooser.bundles, list(chooser.graph.layers)
+    shares = np.array([alive[bundle.classes].mean() for bundle in bundles])
+    costs = np.log(np.maximum(chooser.marginal_costs, 1e-300))
+    places = np.array([np.mean([order.index(n) for n in b.votes] or [0]) for b in bundles])
+    tilts = {
+        "+high-resolution": _from_minus_one_to_one(costs),
+        "+low-resolution": -_from_minus_one_to_one(costs),
+        "+late": _from_minus_one_to_one(places),
+        "+early": -_from_minus_one_to_one(places),
+    }
+    return {name: (shares * np.exp(_TILT * tilt)).tolist() for name, tilt in tilts.items()}
+
+
+def _from_minus_one_to_one(values: Shares) -> Shares:
+    spread = float(np.ptp(values))
+    return 2 * (values - values.min()) / spread - 1 if spread else np.zeros_like(values)
+
+
+def network_floors(graph: ChannelGraph, tied: Sequence[Bundle]) -> dict[str, int]:
+    """Return the least number of neurons of every layer that what reads it can work with.
+
+    No layer keeps a single neuron, and what a last layer reads has as many channels as that layer
+    gives out (classes), or a quarter of what it reads in the full network if that is less: a head
+    with four classes behind three channels cannot tell all of them apart.
+
+    Args:
+        graph: Channel graph of the full network.
+        tied: Its bundles.
+    """
+    floors = {name: min(2, len(layer)) for name, layer in graph.layers.items()}
+    for head in graph.layers.values():
+        read = head.inputs[graph.removable[head.inputs]]
+        gives_out = all(graph.pinned.get(number) == IS_OUTPUT for number in head.neurons.tolist())
+        if not gives_out or not len(read):
+            continue
+        share = min(len(head), math.ceil(len(read) / 4)) / len(read)
+        for bundle in tied:
+            mine = np.isin(bundle.classes, read).sum()
+            for name, place in bundle.votes.items():
+                per_class = (place >= 0).sum() / len(bundle.classes)
+                needed = math.ceil(mine * share * per_class - _EXACT)
+                floors[name] = min(len(graph.layers[name]), max(floors[name], needed))
+    return floors
