@@ -242,7 +242,9 @@ def prune(
         model, loader, example_input=example_input, forward=forward, protect=protect
     )
     run = make_forward(loss, forward) if choice.method.needs_data else None
-    scoring = Scoring(run, batches, per, weights, seed)
+    until_stable = batches == "auto"
+    most = None if batches == "auto" else batches
+    scoring = Scoring(run, most, per, weights, seed, until_stable)
     return pipeline.prune(traced, choice, sparsity, scoring, init=init)
 
 

@@ -19,9 +19,17 @@ class UsageError(RanpError):
 
 
 class InfeasibleError(RanpError):
-    """The target (sparsity, budget) cannot be reached."""
+    """The target (sparsity, budget) cannot be reached.
+
+    Attributes:
+        max_sparsity: Largest sparsity that can be; None where there is none, or it is not known.
+    """
 
     exit_code = 3
+
+    def __init__(self, message: str, *, max_sparsity: float | None = None) -> None:
+        super().__init__(message)
+        self.max_sparsity = max_sparsity
 
 
 class IntegrityError(RanpError):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import RenderableType
 from torch import Tensor, nn
@@ -185,8 +185,8 @@ class Scoring:
 
     Attributes:
         forward: `forward(model, batch)` -> scalar loss; None for methods without data.
-        batches: Most batches to score; None for all, "auto" to stop when the kept neurons no
-            longer change.
+        batches: Most batches to score; None for all.
+        until_stable: Whether to stop when the kept neurons no longer change.
         per: Whether whole batches are scored, or their samples one by one.
         weights: Weights to score with (see `ranp.pruning.state`).
         seed: Seed of fresh weights and dropout.
@@ -197,10 +197,11 @@ class Scoring:
     """
 
     forward: Forward | None = None
-    batches: int | Literal["auto"] | None = None
+    batches: int | None = None
     per: Per = "batch"
     weights: ScoringWeights = "fresh"
     seed: int = 0
+    until_stable: bool = False
     recompute: bool = False
     source: Mapping[str, Any] = field(default_factory=dict)
     resume: Scores | None = None
@@ -242,7 +243,7 @@ def score(
             scoring.forward if needs_data and scoring.forward else no_forward,
             methods=methods,
             weights=scoring.weights,
-            batches=None if scoring.batches == "auto" else scoring.batches,
+            batches=scoring.batches,
             per=scoring.per,
             enough=enough,
             seed=scoring.seed,
@@ -277,7 +278,7 @@ def make_chooser(
     if not choice.method.needs_scores or scoring.scores is not None:
         return chooser
     stop = None
-    if scoring.batches == "auto":
+    if scoring.until_stable:
         if sparsity is None:
             raise UsageError("batches='auto' needs a sparsity at which the choice must be stable")
         stop = StabilityStop(lambda scores: replace(chooser, scores=scores).choose(sparsity))
@@ -346,6 +347,10 @@ class Result:
         )
         write_record(out, record)
         return out
+
+    def summary(self) -> dict[str, Any]:
+        """Return the plan as plain values, for JSON."""
+        return self.plan.summary()
 
     def __rich__(self) -> RenderableType:
         """Return the table of before and after, and the kept neurons of every layer."""

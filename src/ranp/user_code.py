@@ -9,11 +9,31 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ranp.errors import RanpError, UsageError, is_out_of_memory, suggest
 
 _PACKAGE = str(Path(__file__).parent)
+
+
+def load_module(name: str, what: str) -> ModuleType:
+    """Import a module, from the current directory too.
+
+    Args:
+        name: Name of the module, such as `package.module`.
+        what: The role it plays; errors begin with it.
+    """
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except RanpError:
+        raise
+    except ImportError as error:
+        raise UsageError(f"{what}: cannot import '{name}' ({error})") from error
+    except Exception as error:
+        raise UsageError(f"{what}: importing '{name}' raises {describe_failure(error)}") from error
 
 
 def load_object(name: str, what: str) -> Any:
@@ -24,16 +44,7 @@ def load_object(name: str, what: str) -> Any:
         what: The role it plays, such as "network"; errors begin with it.
     """
     module_name, _, attribute = name.partition(":")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise UsageError(f"{what} '{name}': cannot import '{module_name}' ({error})") from error
-    except Exception as error:
-        raise UsageError(
-            f"{what} '{name}': importing '{module_name}' raises {describe_failure(error)}"
-        ) from error
+    module = load_module(module_name, f"{what} '{name}'")
     if not hasattr(module, attribute):
         raise UsageError(
             f"{what} '{name}': '{module_name}' has no '{attribute}'."

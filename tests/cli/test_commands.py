@@ -11,6 +11,7 @@ from torch import nn
 
 import ranp as library
 from ranp.cli._common import Network, progress, rate
+from ranp.cli._options import ScoringOptions
 from ranp.cli._scoring import open_source
 from ranp.models import find_network, network_names
 from tests.cli import factories
@@ -65,9 +66,9 @@ def test_version(ranp):
         (["nonsense"], 2, "nonsense"),
         (["search", SMALL, *INPUT, *DATA, "--seed", "-1"], 2, "'--seed'"),
         (["search", SMALL, *INPUT, *DATA, "--seed", 2**32], 2, "'--seed'"),
-        (["search", SMALL, *INPUT, "--data", "tests.cli.factories:number"], 2, "returns a int"),
+        (["search", SMALL, *INPUT, "--data", "tests.cli.factories:number"], 2, "batches, got int"),
         (["search", SMALL, *INPUT, *DATA, "--loss", "tests.cli.factories:NOT_A_FUNCTION"], 2,
-         "name a function(output, target)"),
+         "must be a function(output, target), got"),
         (["prune", SMALL, *INPUT, *DATA, "--sparsity", ".5", "--lambda", "inf"], 2, "lambda"),
         (["search", SMALL, *INPUT, *DATA, "--lambda", "nan"], 2, "lambda"),
         (["score", "unet3d-shapenet", "--batch", "9"], 2, "give --samples 9 or more"),
@@ -371,12 +372,13 @@ def test_more_generated_samples_begin_with_the_fewer(name):
     method = library.METHODS["ranp-f"]
 
     def source(samples: int, batch: int = 2, size: int = 24):
-        return open_source(network, method, None, None, samples, batch, size, seed=0)
+        options = ScoringOptions(samples=samples, size=size)
+        return open_source(network, [method], options, batch=batch)
 
     few, many = source(5), source(9)
-    assert (few.batches, many.batches) == (2, 4)  # whole batches, at most as many samples
+    assert (few.number, many.number) == (2, 4)  # whole batches, at most as many samples
     assert few.settings == many.settings
-    for a, b, _ in zip(few.loader, many.loader, range(few.batches), strict=False):
+    for a, b, _ in zip(few.loader, many.loader, range(few.number), strict=False):
         assert torch.equal(a["x"], b["x"]) and torch.equal(a["y"], b["y"])
     assert few.settings != source(5, batch=1).settings
     assert few.settings != source(5, size=32).settings

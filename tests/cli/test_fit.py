@@ -90,7 +90,7 @@ def test_wrong_arguments_end_with_2(ranp, arguments, words):
 
 def test_an_input_with_a_batch_is_put_right(ranp):
     done = ranp("fit", "unet3d-brats", "--memory", "8GiB", "--input", "2,4,128,128,128")
-    assert done.code == 2 and "write 4,128,128,128, and --batch 2" in done.err
+    assert done.code == 2 and "write --input 4,128,128,128 --batch 2" in done.err
 
 
 def test_a_network_of_the_paper_is_scored_small(ranp):

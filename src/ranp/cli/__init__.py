@@ -33,6 +33,7 @@ from ranp.cli import (
     train,
 )
 from ranp.errors import RanpError
+from ranp.user_code import load_module
 
 app = typer.Typer(
     name="ranp",
@@ -67,8 +68,18 @@ def _ranp(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="And exit.")
     ] = False,
+    extensions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--import",
+            metavar="MODULE",
+            help="A module of yours that registers methods, networks, data sets, resources or "
+            "operation rules; may be repeated.",
+        ),
+    ] = None,
 ) -> None:
-    pass
+    for name in extensions or ():
+        load_module(name, "--import")
 
 
 # Typer carries its own copy of click in newer versions; this is ClickException in all of them.

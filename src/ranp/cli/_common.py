@@ -1,14 +1,15 @@
-"""What all commands share: the network argument, output, progress."""
+"""What all commands share: networks and plans by name, output, progress."""
 
 from __future__ import annotations
 
 import json
 import shlex
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -20,28 +21,10 @@ if TYPE_CHECKING:
     from rich.progress import Task
     from torch import nn
 
+    from ranp.cli._options import Output
     from ranp.models import NetworkSpec
+    from ranp.pipeline import Result
     from ranp.slimming import Plan
-
-NetworkArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="NET",
-        # Written out: asking the registry for the names would import torch.
-        help="A network (unet3d-shapenet, unet3d-23-shapenet, unet3d-brats, mobilenetv2-ucf101, "
-        "i3d-ucf101) or your own as package.module:factory.",
-    ),
-]
-InputOption = Annotated[
-    str | None,
-    typer.Option("--input", help="Input shape with batch and channels, such as 1,1,64,64,64."),
-]
-ProtectOption = Annotated[
-    list[str] | None,
-    typer.Option("--protect", help="A layer to keep whole, or a pattern; may be repeated."),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No messages, no progress.")]
 
 
 @dataclass(frozen=True)
@@ -200,16 +183,43 @@ _GIVEN = "COMMANDLINE"
 """What click calls an option that is not the default."""
 
 
-def say_where(quiet: bool, out: Path | None, report: Path | None) -> None:
-    """Where a pruned network was written, and what to do with it."""
+def ensure_out(out: Path | None) -> None:
+    """Create a command's directory, if it has one, before any work is done."""
+    if out is not None:
+        from ranp.files import ensure_directory
+
+        ensure_directory(out)
+
+
+def show_result(
+    output: Output, result: Result, out: Path | None, data: str | None, **more: Any
+) -> None:
+    """Print a pruned network, and write it with its page where a directory was given.
+
+    Args:
+        output: How to print.
+        result: The pruned network.
+        out: The directory.
+        data: What the network was scored with.
+        more: What else is printed as JSON.
+    """
+    if out is not None:
+        from ranp.report.page import write_report
+
+        command = shlex.join(["ranp", *sys.argv[1:]])
+        page = write_report(result.save(out, command=command, data=data))
+    if output.as_json:
+        show_json({**result.summary(), **more})
+    else:
+        show(result)
     if out is None:
-        say(quiet, "Next: the same with --out DIR keeps plan and weights.")
-        return
-    say(
-        quiet,
-        f"Plan and fresh weights in {out}. Look at {report}. Next, in Python: "
-        f"ranp.Plan.load({str(out / 'plan.json')!r}).apply(model)",
-    )
+        say(output.quiet, "Next: the same with --out DIR keeps plan and weights.")
+    else:
+        say(
+            output.quiet,
+            f"Plan and fresh weights in {out}. Look at {page}. Next, in Python: "
+            f"ranp.Plan.load({str(out / 'plan.json')!r}).apply(model)",
+        )
 
 
 @contextmanager

@@ -9,15 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ranp.cli._common import (
-    JsonOption,
-    QuietOption,
-    load_network,
-    load_planned,
-    say,
-    show,
-    show_json,
-)
+from ranp.cli._common import load_network, load_planned, say, show, show_json
+from ranp.cli._options import JsonOption, QuietOption, ScoringOptions
 from ranp.cli.train import FactoryOption
 from ranp.errors import UsageError
 
@@ -168,28 +161,22 @@ def _open_network(name: str, quiet: bool) -> _Pair:
     """A network of the paper, pruned as there, scored with a few synthetic samples."""
     import torch
 
-    from ranp.cli._scoring import open_source, run_scoring
-    from ranp.graph import build_graph
-    from ranp.pipeline import make_plan
-    from ranp.pruning import Choice, Chooser, find_method
+    from ranp.cli._scoring import ScoringListener, open_source
+    from ranp.pipeline import make_chooser, make_plan, trace
+    from ranp.pruning import Choice
 
     if ":" in name:
         raise UsageError(f"prune '{name}' first, and name its plan: ranp bench DIR/plan.json")
-    network, method = load_network(name, None), find_method("ranp-f")
+    network = load_network(name, None)
     assert network.spec is not None
     torch.manual_seed(0)
-    graph = build_graph(network.model, network.input_shape)
     is_volume = len(set(network.input_shape[2:])) == 1
-    source = open_source(
-        network, method, None, None, _SCORING_SAMPLES, 1, _SCORING_SIZE if is_volume else None, 0
-    )
+    scoring = ScoringOptions(samples=_SCORING_SAMPLES, size=_SCORING_SIZE if is_volume else None)
+    choice = Choice.make("ranp-f", lam=network.spec.lam)
+    source = open_source(network, [choice.method], scoring)
     say(quiet, f"Scoring {name} with {source.about}.")
-    scores, interruption = run_scoring(
-        network, graph, source, [method.name], weights="fresh", seed=0, quiet=quiet
-    )
-    if interruption.number:
-        raise typer.Exit(interruption.exit_code)
-    choice = Choice.make(method, lam=network.spec.lam)
-    chooser = Chooser(network.model, graph, choice, scores)
+    traced = trace(network.model, source.batches, example_input=network.input_shape)
+    with ScoringListener(quiet, source.number) as listener:
+        chooser = make_chooser(traced, choice, source.scoring(scoring, 0), listener)
     plan = make_plan(chooser, network.spec.sparsity, network=name)
     return _Pair(name, network.model, plan, network.input_shape)

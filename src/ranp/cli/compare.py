@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ranp.cli._common import JsonOption, QuietOption, progress, say, show, show_json
+from ranp.cli._common import progress, say, show, show_json
+from ranp.cli._options import JsonOption, QuietOption
 from ranp.cli.train import FactoryOption
 from ranp.user_code import load_object
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ranp.cli._common import QuietOption, say, show
+from ranp.cli._common import say, show
+from ranp.cli._options import QuietOption
 
 if TYPE_CHECKING:
     from rich.table import Table

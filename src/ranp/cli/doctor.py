@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ranp.cli._common import JsonOption, QuietOption, say, show, show_json
+from ranp.cli._common import say, show, show_json
+from ranp.cli._options import JsonOption, QuietOption
 
 
 def command(as_json: JsonOption = False, quiet: QuietOption = False) -> None:

@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ranp.cli._common import (
-    InputOption,
-    JsonOption,
-    QuietOption,
-    load_planned,
-    parse_shape,
-    say,
-    show,
-    show_json,
-)
+from ranp.cli._common import load_planned, parse_shape, say, show, show_json
+from ranp.cli._options import InputOption, JsonOption, QuietOption
 from ranp.cli.evaluate import WeightsOption
 from ranp.cli.train import FactoryOption
 from ranp.errors import RanpError, UsageError

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ranp.cli._common import (
-    InputOption,
-    JsonOption,
-    NetworkArgument,
-    ProtectOption,
-    QuietOption,
-    load_network,
-    say,
-    show,
-    show_json,
-)
+from ranp.cli._common import load_network, say, show, show_json
+from ranp.cli._options import InputOption, JsonOption, NetworkArgument, ProtectOption, QuietOption
 
 
 def command(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ranp.cli._common import JsonOption, show, show_json
+from ranp.cli._common import show, show_json
+from ranp.cli._options import JsonOption
 
 
 def command(as_json: JsonOption = False) -> None:

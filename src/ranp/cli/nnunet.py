@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from ranp.cli._common import JsonOption, QuietOption, say, show, show_json
+from ranp.cli._common import say, show, show_json
+from ranp.cli._options import JsonOption, QuietOption
 
 app = typer.Typer(help="Slim networks for nnU-Net v2, in its plans files.", no_args_is_help=True)
 

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from ranp.cli._common import JsonOption, QuietOption, say, show_json
+from ranp.cli._common import say, show_json
+from ranp.cli._options import JsonOption, QuietOption
 from ranp.cli.evaluate import RunArgument, WeightsOption
 from ranp.cli.train import FactoryOption
 from ranp.user_code import load_object

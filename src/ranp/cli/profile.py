@@ -6,16 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from ranp.cli._common import (
-    InputOption,
-    JsonOption,
-    NetworkArgument,
-    QuietOption,
-    load_network,
-    say,
-    show,
-    show_json,
-)
+from ranp.cli._common import load_network, say, show, show_json
+from ranp.cli._options import InputOption, JsonOption, NetworkArgument, QuietOption
 
 
 def command(

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from ranp.cli._common import QuietOption, say
+from ranp.cli._common import say
+from ranp.cli._options import QuietOption
 
 
 def command(

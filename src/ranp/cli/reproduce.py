@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ranp.cli._common import JsonOption, QuietOption, say, show, show_json
+from ranp.cli._common import say, show, show_json
+from ranp.cli._options import JsonOption, QuietOption
 from ranp.errors import UsageError
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from ranp.cli._common import JsonOption, QuietOption, say, show, show_json
+from ranp.cli._common import say, show, show_json
+from ranp.cli._options import JsonOption, QuietOption
 
 
 def command(

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ranp.cli._common import JsonOption, QuietOption, say, show, show_json
+from ranp.cli._common import say, show, show_json
+from ranp.cli._options import JsonOption, QuietOption
 from ranp.user_code import load_object
 
 if TYPE_CHECKING:

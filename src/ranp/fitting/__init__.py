@@ -3,6 +3,15 @@
 from ranp.fitting.fit import Fit, fit_network
 from ranp.fitting.fitted import Fitted
 from ranp.fitting.search import Alternative, DoesNotFit
+from ranp.fitting.target import loss_by_output
 from ranp.fitting.training_step import TrainingStep
 
-__all__ = ["Alternative", "DoesNotFit", "Fit", "Fitted", "TrainingStep", "fit_network"]
+__all__ = [
+    "Alternative",
+    "DoesNotFit",
+    "Fit",
+    "Fitted",
+    "TrainingStep",
+    "fit_network",
+    "loss_by_output",
+]

@@ -43,6 +43,10 @@ class Fit(Result, Fitted):
             directory, command=command, data=data, measured=measured, timelines=timelines or lines
         )
 
+    def summary(self) -> dict[str, Any]:
+        """Return the plan and what was fitted as plain values, for JSON."""
+        return {**super().summary(), **self.to_dict()}
+
     def __rich__(self) -> RenderableType:
         """Return budgets against figures, alternatives, and the kept neurons of every layer."""
         return fit_summary(self, super().__rich__())

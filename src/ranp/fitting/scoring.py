@@ -7,7 +7,8 @@ trains at 128^3), so the loader may yield smaller ones than those that are train
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,9 +16,55 @@ from torch import Tensor, nn
 
 from ranp.fitting.machine import fits, require
 from ranp.graph import unwrap
+from ranp.pipeline import Traced
 from ranp.pruning import Per
-from ranp.recompute import checkpointed
-from ranp.resources import predict_training_memory
+from ranp.resources import count, predict_training_memory
+
+_SMALLEST_EDGE = 24
+"""Edge of the smallest volumes to score with; smaller ones show nothing."""
+
+_SCORING_GFLOPS = 200.0
+"""What scoring may cost at the size that is chosen for it, in forward and backward passes."""
+
+
+def scoring_size(
+    traced: Traced,
+    shape: tuple[int, ...],
+    volume: Callable[[int], tuple[int, int, int]],
+    samples: int,
+) -> tuple[int, int]:
+    """Return the edge of the volumes to score with, and how many to score together.
+
+    The largest of the training size, its half, its quarter and so on with which scoring is quick
+    and fits this machine. Two samples go together where a single one leaves batch norm a single
+    voxel.
+
+    Args:
+        traced: The full network, traced at the size that it is trained at.
+        shape: That size: one sample with its batch dimension.
+        volume: From an edge to depth, height and width of a sample.
+        samples: How many samples are scored.
+    """
+    device = next(traced.model.parameters()).device
+    _, channels, *_, largest = shape
+    gflops = 3 * samples * count(traced.model, traced.graph).gflops
+    edge, best = largest, (largest, 1)
+    while edge >= _SMALLEST_EDGE or edge == largest:
+        space = volume(edge)
+        share = math.prod(space) / math.prod(volume(largest))
+        for together in (1, 2):
+            try:
+                memory = predict_training_memory(
+                    traced.model, (together, channels, *space), optimizer="momentum"
+                )
+            except (RuntimeError, ValueError):
+                continue  # too small for this network
+            best = (edge, together)
+            if gflops * share <= _SCORING_GFLOPS and fits(memory.peak, device):
+                return best
+            break
+        edge //= 2
+    return best
 
 
 class ScoringMemoryPlan:
@@ -68,7 +115,3 @@ class ScoringMemoryPlan:
         ways = ["single samples"] if self.per != per else []
         ways += ["activation checkpointing"] if self.recompute else []
         self.about = f"scored with {' and '.join(ways)}, to fit this machine" if ways else None
-
-    def running(self, model: nn.Module) -> Any:
-        """The context to score in."""
-        return checkpointed(unwrap(model)) if self.recompute else nullcontext()

@@ -103,6 +103,18 @@ class DoesNotFit(InfeasibleError):
         self.nearest = nearest
         self.alternatives = tuple(alternatives)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the failure as plain values, for JSON."""
+        return {
+            "feasible": False,
+            "nearest": {
+                "sparsity": self.nearest.sparsity,
+                "figures": dict(self.nearest.figures),
+                "binding": self.nearest.binding,
+            },
+            "alternatives": [each.to_dict() for each in self.alternatives],
+        }
+
 
 def least_pruned(
     costing: Costing,

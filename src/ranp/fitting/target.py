@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
 )
+from torch.nn import functional
 from torch.utils import _pytree as pytree
 
 from ranp.fitting.costing import LossAt, no_loss
@@ -82,3 +83,15 @@ def _is_downsampled(shape: tuple[int, ...], space: tuple[int, ...]) -> bool:
     return max(edges) > 1 and all(
         edge > 0 and whole % edge == 0 for whole, edge in zip(space, edges, strict=True)
     )
+
+
+def loss_by_output(step: TrainingStep) -> Loss:
+    """Return the cross-entropy with a label for every voxel of the output, at any size."""
+
+    def loss(output: Tensor) -> Tensor:
+        result: Tensor = functional.cross_entropy(
+            output, output.new_zeros(output[:, 0].shape, dtype=torch.long)
+        )
+        return result
+
+    return loss

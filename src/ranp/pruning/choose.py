@@ -168,10 +168,12 @@ class Chooser:
             others = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
             scored = method.criterion is None or self.importance[empty[0]].any()
             reason = "" if scored else " (all its scores are zero)"
+            largest = self.max_sparsity()
             raise InfeasibleError(
                 f"{method.name} at sparsity {sparsity} leaves no neuron in layer "
                 f"'{empty[0]}'{reason}{others}; the largest feasible sparsity is "
-                f"{floor_sparsity(self.max_sparsity())}, or keep a floor of neurons in every layer"
+                f"{floor_sparsity(largest)}, or keep a floor of neurons in every layer",
+                max_sparsity=largest,
             )
         return alive
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from torch import nn
@@ -218,6 +218,17 @@ def parse_budget(resource: str, amount: Amount) -> Budget:
     if not 0 < limit < math.inf:
         raise UsageError(f"a budget of {resource} must be positive, got {amount!r}")
     return Budget(resource, limit, of_full=share)
+
+
+def split_budgets(texts: Iterable[str]) -> dict[str, str]:
+    """Return amounts by resource for texts such as "flops=10%", as the command line takes them."""
+    amounts = {}
+    for text in texts:
+        name, separator, amount = text.partition("=")
+        if not separator:
+            raise UsageError(f"a budget must be written as resource=amount, got '{text}'")
+        amounts[find_resource(name.strip()).name] = amount
+    return amounts
 
 
 def parse_budgets(amounts: Mapping[str, Amount | None]) -> tuple[Budget, ...]:

@@ -86,6 +86,21 @@ class Plan:
             **about,
         )
 
+    def summary(self) -> dict[str, Any]:
+        """Return what commands print of it as JSON: costs, and how many neurons are kept."""
+        return {
+            "network": self.network,
+            **{name: dict(totals) for name, totals in self.costs.items()},
+            "method": self.method,
+            "sparsity": self.settings["sparsity"],
+            "feasible": True,
+            "layers": [
+                {"name": name, "neurons": layer.neurons, "kept": len(layer.kept)}
+                for name, layer in self.layers.items()
+            ],
+            "settings": dict(self.settings),
+        }
+
     @property
     def fingerprint(self) -> str:
         """A hash of the names and shapes of the full network's tensors."""
