@@ -175,6 +175,7 @@ class CellFile(_File):
     result: dict[str, Any]
     seconds: Amount
     versions: Texts
+    code: str | None = None
 
 
 class TimingFile(_File):

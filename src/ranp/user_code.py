@@ -137,12 +137,13 @@ def calling_line() -> str:
 
 def _innermost(frames: traceback.StackSummary) -> str:
     for frame in reversed(frames):
-        if not frame.filename.startswith(_PACKAGE) and _is_written_here(frame.filename):
+        if not frame.filename.startswith(_PACKAGE) and is_written_here(frame.filename):
             return f" ({Path(frame.filename).name}:{frame.lineno})"
     return ""
 
 
-def _is_written_here(filename: str) -> bool:
+def is_written_here(filename: str) -> bool:
+    """Return whether a file is neither Python's own nor that of an installed package."""
     path = Path(filename)
     return (
         path.exists()

@@ -166,6 +166,20 @@ def test_a_miss_of_the_budget_is_pointed_out(tmp_path):
     assert caution.startswith("random misses the budget by up to -9.0 %")
 
 
+def test_runs_of_other_code_are_pointed_out(tmp_path):
+    plan = design(["ranp-f", "random"], 2, ["gflops=10%"])
+    filled(tmp_path, plan, {"ranp-f": [0.8, 0.8], "random": [0.7, 0.7]})
+    store = Store(tmp_path, code="now", recompute=True)
+    store.complete([plan.cell("ranp-f", "gflops=10%", 0)], lambda cell, place: outcome(cell, 0.8))
+    at = evaluate(plan, store)["budgets"][0]
+    assert at["cautions"] == [
+        "Computed by other code than this version's: ranp-f (1 of 2 seeds), random (2 of 2 seeds); "
+        "--recompute computes them again."
+    ]
+    marked = {row["method"]: [run["outdated"] for run in row["runs"]] for row in at["rows"]}
+    assert marked == {"ranp-f": [False, True], "random": [True, True]}
+
+
 def test_the_time_that_is_left_is_that_of_the_same_method_before(tmp_path):
     plan = design(["full", "ranp-f"], 2, ["gflops=10%"])
     store = Store(tmp_path)

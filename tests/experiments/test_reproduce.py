@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -169,6 +170,26 @@ def test_a_second_run_computes_nothing_and_gives_the_same_files(small):
     _, files = reproduce("fig-retained", of_smoke, out, lambda *cell: told.append(cell))
     assert told == []
     assert [path.read_bytes() for path in files] == before
+
+
+def test_rows_of_other_code_are_marked(small):
+    of_smoke, out = small
+    table, _ = reproduce("fig-retained", of_smoke, out)
+    assert not any("other code" in text for text in table.about)
+    later = replace(of_smoke, store=Store(of_smoke.store.directory, code="now"))
+    table, files = reproduce("fig-retained", later, out)
+    assert table.about[-1].startswith("8 of 8 cells were computed by other code")
+    assert "8 of 8 cells were computed by other code" in files[-1].read_text()
+    row = capability_table.make_row(later, SHAPENET, "ranp-f").show(later)
+    assert row.note == "Computed by other code."
+
+
+def test_what_a_cell_is_made_of_is_computed_with_it(tmp_path):
+    """Whatever a cell needs may still be in the hands of another process, or of none."""
+    of_smoke = study(tmp_path, resources_only=True)
+    cell = of_smoke.choice(SHAPENET, "vanilla", Amount(sparsity=0.5), 0)
+    assert of_smoke.store.complete([cell], of_smoke.compute) == 1
+    assert of_smoke.store.missing([cell["scores"]]) == []
 
 
 def test_methods_share_the_scores_of_a_seed_and_seeds_share_what_has_none(tmp_path):

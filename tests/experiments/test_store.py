@@ -25,8 +25,11 @@ def test_results_are_those_computed_and_nothing_is_computed_twice(tmp_path):
     assert store.complete(CELLS[:2], square) == 2
     assert store.missing(CELLS) == CELLS[2:]
     told = []
-    assert store.complete(CELLS, square, lambda cell, done: told.append((cell["seed"], done))) == 2
-    assert told == [(0, 2), (1, 3)]
+    assert (
+        store.complete(CELLS, square, lambda cell, done, of: told.append((cell["seed"], done, of)))
+        == 2
+    )
+    assert told == [(0, 2, 4), (1, 3, 4)]
     assert [store.result(cell) for cell in CELLS] == [
         {"value": 60}, {"value": 61}, {"value": 60}, {"value": 61},
     ]  # fmt: skip

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ranp.cli._common import progress, say, show, show_json
+from ranp.cli._cells import (
+    JobsOption,
+    RecomputeOption,
+    cell_progress,
+    going_on,
+    open_store,
+)
+from ranp.cli._common import say, show, show_json
 from ranp.cli._options import JsonOption, QuietOption
 from ranp.cli.train import FactoryOption
 from ranp.user_code import load_object
 
 if TYPE_CHECKING:
-    from ranp.experiments.compare import Design
-    from ranp.experiments.store import Cell, Store
+    from ranp.experiments.store import Cell
 
 DEFAULT_METHODS = "full,ranp-f,weighted,random,layerwise,magnitude"
 
@@ -52,6 +56,8 @@ def command(
     out: Annotated[
         Path | None, typer.Option(help="For results and all runs; by default below out/.")
     ] = None,
+    jobs: JobsOption = "1",
+    recompute: RecomputeOption = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -61,11 +67,20 @@ def command(
     work out.
     """
     from ranp.errors import UsageError
-    from ranp.experiments.compare import BudgetText, checked_methods, evaluate, make_design, run
+    from ranp.experiments.compare import (
+        BudgetText,
+        checked_methods,
+        evaluate,
+        make_design,
+        run,
+        seconds_left,
+    )
+    from ranp.experiments.jobs import parse_jobs
     from ranp.training.config import load_config
 
     # All that can be refused at once is, before anything is written.
     names = checked_methods([name.strip() for name in methods.split(",")])
+    processes = parse_jobs(jobs)
     if data is not None and not data.is_dir():
         raise UsageError(f"data directory '{data}' does not exist")
     budgets = [BudgetText.parse(text) for text in budget or ["gflops=10%"]]
@@ -76,21 +91,22 @@ def command(
     out = out or Path("out") / "-".join(["compare", config.recipe, *(["smoke"] if smoke else [])])
 
     from ranp.experiments.cells import TrainingCells
-    from ranp.experiments.store import Store
-    from ranp.signals import Interrupted
 
     factory = load_object(network, "network") if network else None
-    cells = TrainingCells(Store(out / "cells"), data, factory)
+    own = [] if factory is None else [factory]
+    store = open_store(out / "cells", TrainingCells, *own, recompute=recompute)
+    cells = TrainingCells(store, data, factory)
     design = make_design(cells, config, names, budgets, seeds)
     say(quiet, f"Comparison: {out}")
-    try:
-        with _told(design, cells.store, quiet) as on_cell:
-            run(design, cells, on_cell)
-    except Interrupted as error:
-        stopped = str(error).partition(";")[0]
-        raise Interrupted(
-            error.exit_code - 128, f"{stopped}; the same command goes on from there"
-        ) from error
+
+    def describe(cell: Cell, done: int, total: int) -> tuple[str, str]:
+        left = seconds_left(design, store)
+        rest = "" if left is None else f", about {_duration(left)} left"
+        about = f"{_name(cell)}{rest}"
+        return about, f"run {done + 1} of {total}: {about}"
+
+    with going_on(), cell_progress(quiet, "runs", describe) as on_cell:
+        run(design, cells, on_cell, processes)
     result = evaluate(design, cells.store)
     files = _write(result, out)
     if as_json:
@@ -101,27 +117,6 @@ def command(
         show(terminal(result))
     say(quiet, f"Written: {files[0]} and {', '.join(path.name for path in files[1:])}")
     say(quiet, f"Next: open {out / 'comparison.html'} in a browser")
-
-
-@contextmanager
-def _told(design: Design, store: Store, quiet: bool) -> Iterator[Any]:
-    """Progress over all cells: a line before each and, in a terminal, a bar."""
-    from ranp.experiments.compare import seconds_left
-
-    total = len(design.cells())
-    shown = 0
-    with progress(quiet, "runs", total) as step:
-
-        def on_cell(cell: Cell, done: int, total: int) -> None:
-            nonlocal shown
-            for _ in range(done - shown):
-                step()
-            shown = done
-            left = seconds_left(design, store)
-            rest = "" if left is None else f", about {_duration(left)} left"
-            say(quiet, f"run {done + 1} of {total}: {_name(cell)}{rest}")
-
-        yield on_cell
 
 
 def _name(cell: Cell) -> str:

@@ -10,6 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ranp.cli._cells import (
+    JobsOption,
+    RecomputeOption,
+    cell_progress,
+    going_on,
+    open_store,
+)
 from ranp.cli._common import say, show, show_json
 from ranp.cli._options import JsonOption, QuietOption
 from ranp.errors import UsageError
@@ -42,6 +49,8 @@ def command(
     out: Annotated[Path, typer.Option(help="For tables, pages, pictures and the store.")] = Path(
         "out/reproduce"
     ),
+    jobs: JobsOption = "1",
+    recompute: RecomputeOption = False,
     listed: Annotated[bool, typer.Option("--list", help="Name all of them, and exit.")] = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -57,15 +66,17 @@ def command(
     experiment = find_experiment(name)
     found = _data_sets(data)
 
+    from ranp.experiments.jobs import parse_jobs
     from ranp.experiments.reproduce import reproduce
     from ranp.experiments.reproduce.study import Study
-    from ranp.experiments.store import Store
 
-    study = Study(Store(out / "cells"), scale, seeds, resources_only, found)
+    processes = parse_jobs(jobs)
+    store = open_store(out / "cells", Study, recompute=recompute)
+    study = Study(store, scale, seeds, resources_only, found, jobs=processes)
     say(quiet, f"{experiment.paper}, {experiment.about}: scale {scale}, in {out}")
-    with _Progress(quiet) as progress:
-        command = shlex.join(["ranp", *sys.argv[1:]])
-        table, files = reproduce(name, study, out / scale, progress, command)
+    command = shlex.join(["ranp", *sys.argv[1:]])
+    with going_on(), cell_progress(quiet, "cells", _describe) as on_cell:
+        table, files = reproduce(name, study, out / scale, on_cell, command)
     if as_json:
         show_json({"files": [str(path) for path in files], **table.to_dict()})
     else:
@@ -115,46 +126,11 @@ def _data_sets(data: Path | None) -> dict[str, Path]:
     return found
 
 
-class _Progress:
-    """Tells of all cells on stderr: a bar in a terminal, else a line for each that takes long."""
-
-    def __init__(self, quiet: bool) -> None:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-        )
-
-        console = Console(stderr=True)
-        self._quiet = quiet
-        self._bar = Progress(
-            TextColumn("cells"),
-            BarColumn(20),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.description}"),
-            console=console,
-            disable=quiet or not console.is_terminal,
-            transient=True,
-        )
-        self._task = self._bar.add_task("", total=None)
-
-    def __enter__(self) -> _Progress:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._bar.stop()
-
-    def __call__(self, cell: Mapping[str, Any], done: int, of: int) -> None:
-        """A cell is about to be computed."""
-        about = _about(cell)
-        self._bar.update(self._task, total=of, completed=done, description=about)
-        if self._bar.disable and cell["kind"] in ("scores of samples", "training"):
-            say(self._quiet, f"  {done}/{of} cells done; now {about}")
+def _describe(cell: Mapping[str, Any], done: int, total: int) -> tuple[str, str | None]:
+    """Return a cell in a few words, and a line if it takes long."""
+    about = _about(cell)
+    slow = cell["kind"] in ("scores of samples", "training")
+    return about, f"  {done}/{total} cells done; now {about}" if slow else None
 
 
 def _about(cell: Mapping[str, Any]) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 from typing import Any, get_args
@@ -18,6 +17,7 @@ from ranp.experiments.cells import (
     data_fingerprint,
     input_shape,
 )
+from ranp.experiments.jobs import Jobs, complete_cells
 from ranp.experiments.statistics import (
     Difference,
     compare_paired,
@@ -26,7 +26,7 @@ from ranp.experiments.statistics import (
     least_flip_p,
     summarise,
 )
-from ranp.experiments.store import Cell, Store, versions
+from ranp.experiments.store import Cell, OnCell, Store, ignore_cell, versions
 from ranp.graph import build_graph
 from ranp.pruning import METHODS
 from ranp.resources import count
@@ -48,7 +48,6 @@ _MEANS = (
     *("gflops", "memory_mb", "parameters", "step_mb", "seconds", "cpu_seconds"),
     *("sparsity", "deviation"),
 )
-_POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -199,29 +198,19 @@ def make_design(
     )
 
 
-def run(
-    design: Design,
-    cells: TrainingCells,
-    on_cell: Callable[[Cell, int, int], None] = lambda cell, done, total: None,
-) -> int:
-    """Computes what is missing; ends when all is there, whichever process computed it.
+def run(design: Design, cells: TrainingCells, on_cell: OnCell = ignore_cell, jobs: Jobs = 1) -> int:
+    """Compute what is missing; return when all is there, whichever process computed it.
 
     Args:
         design: What is compared.
         cells: Computes one cell.
-        on_cell: Told of each cell before it is computed, how many are complete, and of how many.
+        on_cell: Called before each cell is computed.
+        jobs: Processes that compute.
 
     Returns:
-        How many cells were computed here.
+        The number of cells that were computed here.
     """
-    wanted, store, computed = design.cells(), cells.store, 0
-    while True:
-        computed += store.complete(
-            wanted, cells, lambda cell, done: on_cell(cell, done, len(wanted))
-        )
-        if not store.missing(wanted):
-            return computed
-        time.sleep(_POLL_SECONDS)  # another process is at the rest
+    return complete_cells(cells.store, design.cells(), cells, on_cell, jobs)
 
 
 def seconds_left(design: Design, store: Store) -> float | None:
@@ -274,8 +263,12 @@ def _at_budget(design: Design, store: Store, text: str) -> dict[str, Any]:
     """All methods at one budget."""
     runs: dict[str, dict[int, dict[str, Any]]] = {}
     for method in design.methods:
-        found = {seed: store.result(design.cell(method, text, seed)) for seed in design.seeds}
-        runs[method] = {seed: result for seed, result in found.items() if result is not None}
+        cells = {seed: design.cell(method, text, seed) for seed in design.seeds}
+        runs[method] = {
+            seed: {**result, "outdated": store.is_outdated(cell)}
+            for seed, cell in cells.items()
+            if (result := store.result(cell)) is not None
+        }
     accuracies = {method: _accuracies(found) for method, found in runs.items()}
     # The same network under two names is one test, not two to be corrected for.
     twins = {name: of for name, of in SAME_AT_A_BUDGET.items() if {name, of} <= accuracies.keys()}
@@ -385,4 +378,10 @@ def _cautions(runs: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> list[str]:
                 f"{method} misses the budget by up to {100 * worst:+.1f} %: "
                 "single neurons make no finer steps."
             )
+    outdated = {m: sum(run["outdated"] for run in found.values()) for m, found in runs.items()}
+    if named := [f"{m} ({n} of {len(runs[m])} seeds)" for m, n in outdated.items() if n]:
+        cautions.append(
+            f"Computed by other code than this version's: {', '.join(named)}; --recompute computes "
+            "them again."
+        )
     return cautions

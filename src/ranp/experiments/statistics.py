@@ -1,4 +1,4 @@
-"""What a handful of seeds can tell: intervals, paired tests, and a sentence on what they support.
+"""Statistics of a few seeds: intervals, paired tests, and a sentence on what they support.
 
 Runs are paired by seed: two methods with the same seed begin with the same scores, crops and order
 of samples, so their difference varies less than either of them. The t-test assumes that the
@@ -17,22 +17,22 @@ from dataclasses import dataclass
 import numpy as np
 
 LEVEL = 0.05
-"""What counts as shown; intervals hold 1 - LEVEL."""
+"""Level of significance; intervals hold 1 - LEVEL."""
 
 MOST_FLIPPED = 20
-"""Up to so many seeds all sign flips are tried: about a million."""
+"""Number of seeds up to which all sign flips are tried: about a million."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Values of several seeds.
+    """Summary of the values of several seeds.
 
     Attributes:
-        n: How many.
-        mean: Their mean.
-        std: Sample standard deviation (n - 1); none for a single value.
-        low: Lower end of the 95 % t-interval of the mean; none for a single value.
-        high: Upper end.
+        n: Number of values.
+        mean: Mean of the values.
+        std: Sample standard deviation (n - 1); None for a single value.
+        low: Lower end of the 95 % t-interval of the mean; None for a single value.
+        high: Upper end of the interval.
     """
 
     n: int
@@ -44,13 +44,13 @@ class Summary:
 
 @dataclass(frozen=True)
 class Difference:
-    """A method against the reference, seed by seed.
+    """Difference between a method and the reference, paired by seed.
 
     Attributes:
-        summary: Of the differences, method less reference.
-        p: Of the paired t-test, two-sided; none with fewer than two seeds.
-        p_flip: Of the exact sign-flip test, two-sided; none beyond `MOST_FLIPPED` seeds.
-        p_holm: `p`, corrected for the number of methods that are compared with the reference.
+        summary: Summary of the differences, method minus reference.
+        p: Two-sided p of the paired t-test; None with fewer than two seeds.
+        p_flip: Two-sided p of the exact sign-flip test; None beyond `MOST_FLIPPED` seeds.
+        p_holm: `p` corrected for the number of methods that are compared with the reference.
     """
 
     summary: Summary
@@ -60,7 +60,7 @@ class Difference:
 
 
 def summarise(values: Sequence[float]) -> Summary:
-    r"""Mean, standard deviation and the interval :math:`m \pm t_{0.975, n-1} s / \sqrt{n}`."""
+    r"""Return mean, deviation and the interval :math:`m \pm t_{0.975, n-1} s / \sqrt{n}`."""
     n, mean = len(values), statistics.fmean(values)
     if n < 2:
         return Summary(n, mean, None, None, None)
@@ -70,18 +70,18 @@ def summarise(values: Sequence[float]) -> Summary:
 
 
 def compare_paired(method: Sequence[float], reference: Sequence[float]) -> Difference:
-    """The differences of two methods over the same seeds.
+    """Return the difference between two methods over the same seeds.
 
     Args:
-        method: Accuracy by seed.
-        reference: The same of the reference, in the same order.
+        method: Accuracy of the method for each seed.
+        reference: Accuracy of the reference, in the same order.
     """
     differences = [a - b for a, b in zip(method, reference, strict=True)]
     return Difference(summarise(differences), t_test(differences), sign_flip_test(differences))
 
 
 def t_test(differences: Sequence[float]) -> float | None:
-    """The two-sided p of the paired t-test; none with fewer than two differences."""
+    """Return the two-sided p of the paired t-test; None with fewer than two differences."""
     summary = summarise(differences)
     if summary.std is None:
         return None
@@ -92,9 +92,9 @@ def t_test(differences: Sequence[float]) -> float | None:
 
 
 def sign_flip_test(differences: Sequence[float]) -> float | None:
-    """The two-sided p of the exact sign-flip test: all 2^n ways in which signs could have fallen.
+    """Return the two-sided p of the exact sign-flip test, over all 2^n combinations of signs.
 
-    The p is the share of them whose sum lies at least as far from zero as what was observed.
+    The p is the share of them whose sum is at least as far from zero as the one observed.
     """
     n = len(differences)
     if n > MOST_FLIPPED:
@@ -109,15 +109,15 @@ def sign_flip_test(differences: Sequence[float]) -> float | None:
 
 
 def least_flip_p(n: int) -> float:
-    """The smallest p that n seeds can give in the sign-flip test."""
+    """Return the smallest p that n seeds can give in the sign-flip test."""
     return float(2.0 ** (1 - n)) if n else 1.0
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """Holm's correction: the chance of any false finding among all of them stays below the level.
+    """Return p-values after Holm's correction, which controls the family-wise error rate.
 
     Args:
-        p_values: By name.
+        p_values: Uncorrected p-values by name.
     """
     corrected: dict[str, float] = {}
     largest = 0.0
@@ -128,12 +128,12 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
 
 
 def conclude(reference: str, differences: Mapping[str, Difference], seeds: int) -> str:
-    """One sentence: what the data support about the reference, and what they do not.
+    """Return a sentence on what the data support about the reference, and what they do not.
 
     Args:
-        reference: The method that the others are compared with.
-        differences: Of the others against it, with `p_holm`.
-        seeds: How many seeds there are in the comparison.
+        reference: Name of the method that the others are compared with.
+        differences: Differences of the others from it, with `p_holm`.
+        seeds: Number of seeds in the comparison.
     """
     if not differences:
         return f"Nothing was trained that {reference} could be compared with."
@@ -187,20 +187,33 @@ def _listed(names: Sequence[str], word: str = "and") -> str:
 
 
 def t_cdf(t: float, df: int) -> float:
-    r"""Student's distribution: half of :math:`I_{t^2 / (\nu + t^2)}(1/2, \nu/2)` away from 1/2.
+    r"""Return Student's distribution function, by its finite sum (Abramowitz and Stegun, 26.7.3-4).
+
+    With :math:`\theta = \arctan(t / \sqrt{\nu})`, the probability between -t and t is
+    :math:`\sin\theta (1 + \frac12 \cos^2\theta + \frac{1 \cdot 3}{2 \cdot 4} \cos^4\theta
+    + \dots)` for even :math:`\nu`, and :math:`\frac{2}{\pi} (\theta + \sin\theta (\cos\theta
+    + \frac23 \cos^3\theta + \dots))` for odd; the last power is :math:`\nu - 2`.
 
     Args:
-        t: Where.
+        t: Value of the statistic.
         df: Degrees of freedom :math:`\nu`.
     """
-    return 0.5 + math.copysign(0.5 * _incomplete_beta(t * t / (df + t * t), 0.5, df / 2), t)
+    theta, odd = math.atan(t / math.sqrt(df)), df % 2
+    total, term = 0.0, math.cos(theta) if odd else 1.0
+    for power in range(odd, df - 1, 2):
+        total += term
+        term *= math.cos(theta) ** 2 * (power + 1) / (power + 2)
+    between = math.sin(theta) * total
+    if odd:
+        between = 2 / math.pi * (theta + between)
+    return 0.5 + between / 2
 
 
 def t_quantile(p: float, df: int) -> float:
-    """Where Student's distribution reaches p, by bisection.
+    """Return the value at which Student's distribution function reaches p, by bisection.
 
     Args:
-        p: Between 0.5 and 1.
+        p: Probability between 0.5 and 1.
         df: Degrees of freedom.
     """
     low, high = 0.0, 1.0
@@ -210,38 +223,3 @@ def t_quantile(p: float, df: int) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if t_cdf(middle, df) < p else (low, middle)
     return (low + high) / 2
-
-
-def _incomplete_beta(x: float, a: float, b: float) -> float:
-    """The regularised incomplete beta function I_x(a, b), by its continued fraction."""
-    if x <= 0 or x >= 1:
-        return float(x >= 1)
-    if x > (a + 1) / (a + b + 2):  # the fraction converges fast on the other side
-        return 1 - _incomplete_beta(1 - x, b, a)
-    front = math.exp(
-        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
-    )
-    return front / a * _beta_fraction(x, a, b)
-
-
-def _beta_fraction(x: float, a: float, b: float) -> float:
-    """1 / (1 + d_1 / (1 + d_2 / (1 + ...))), by Lentz's method, which wants a 1 in front of it."""
-    c, d, value = 1.0, 0.0, 1.0
-    for i in range(400):
-        m = i // 2
-        if i == 0:
-            term = 1.0
-        elif i % 2 == 0:
-            term = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        else:
-            term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        d = 1 / _not_zero(1 + term * d)
-        c = _not_zero(1 + term / c)
-        value *= c * d
-        if abs(c * d - 1) < 1e-15:
-            break
-    return value - 1
-
-
-def _not_zero(value: float) -> float:
-    return value if abs(value) > 1e-300 else 1e-300

@@ -1,10 +1,9 @@
-"""Results that are computed once: a record per cell, named by a hash of what the cell is.
+"""Results that are computed once: a record for every cell, named by a hash of what the cell is.
 
 A cell is anything that can be computed on its own: one network, data set, method, sparsity and
 seed. Its directory holds whatever its computation keeps to go on after an interruption, and, once
 it is complete, its sealed record. Processes that share a store, on one machine or on several with
-a common file system, take cells that nobody else is at: start the same command as often as there
-are processors, by hand, by torchrun or as the array job of a scheduler.
+a common file system, take cells that nobody else holds (see `ranp.experiments.jobs`).
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import platform
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,98 +23,133 @@ from ranp.files import (
     ensure_directory,
     sha256,
     write_sealed_json,
+    write_text,
 )
 from ranp.schemas import read_file
 
 Cell = Mapping[str, Any]
-"""What a cell is: JSON values by name. Equal cells are the same cell."""
+"""Description of a cell: JSON values by name. Equal descriptions are the same cell."""
 
 Compute = Callable[[Cell, Path], dict[str, Any]]
-"""Computes a cell; may keep files in the directory it is given, which outlives interruptions."""
+"""`compute(cell, directory)` -> result; files that it keeps in the directory outlive a kill."""
+
+OnCell = Callable[[Cell, int, int], None]
+"""`on_cell(cell, complete, total)`, called before a cell is computed."""
 
 _KEY_DIGITS = 16
-_RECORD, _LOCK = "record.json", "lock"
+_RECORD, _LOCK, _CODE = "record.json", "lock", "code"
+_POLL_SECONDS = 0.5
+
+
+def ignore_cell(cell: Cell, done: int, total: int) -> None:
+    """Do nothing before a cell is computed."""
 
 
 class Store:
     """Cells and their records, in one directory.
 
     Args:
-        directory: Where they are; made if it is not there.
+        directory: Directory of the store; made if it does not exist.
+        code: Fingerprint of the code that computes cells (see `code_fingerprint`), stored with
+            each. None stores none.
+        recompute: Whether cells that other code computed are computed again.
     """
 
-    def __init__(self, directory: str | Path) -> None:
+    def __init__(
+        self, directory: str | Path, *, code: str | None = None, recompute: bool = False
+    ) -> None:
         self.directory = ensure_directory(directory)
+        self.code = code
+        self.recompute = recompute
 
     def place(self, cell: Cell) -> Path:
-        """The directory of a cell, named by what it is."""
+        """Return the directory of a cell."""
         return self.directory / sha256(canonical_json(dict(cell)))[:_KEY_DIGITS]
 
     def result(self, cell: Cell) -> dict[str, Any] | None:
-        """What a cell came to; nothing while it is not complete."""
+        """Return the result of a cell, or None if it is not complete."""
         record = self.record(cell)
         return None if record is None else record["result"]
 
     def record(self, cell: Cell) -> dict[str, Any] | None:
-        """All that is kept of a cell, such as the versions that computed it."""
+        """Return all that is stored of a cell, such as the versions that computed it."""
         path = self.place(cell) / _RECORD
         return read_file(path, "cell") if path.exists() else None
 
+    def is_outdated(self, cell: Cell) -> bool:
+        """Return whether a complete cell was computed, or begun, by other code."""
+        record = self.record(cell)
+        return self.code is not None and record is not None and record.get("code") != self.code
+
     def missing(self, cells: Sequence[Cell]) -> list[Cell]:
-        """The cells that are not complete."""
-        return [cell for cell in cells if not (self.place(cell) / _RECORD).exists()]
+        """Return the cells that are still to be computed."""
+        return [cell for cell in cells if self._is_missing(cell)]
 
     def complete(
         self,
         cells: Sequence[Cell],
         compute: Compute,
-        on_cell: Callable[[Cell, int], None] = lambda cell, done: None,
+        on_cell: OnCell = ignore_cell,
+        *,
+        wait: bool = False,
     ) -> int:
-        """Computes the cells that are missing and that no other process is at.
+        """Compute the cells that are missing and that no other process holds.
 
         Args:
             cells: The cells, in the order in which they are wanted.
             compute: Computes one.
-            on_cell: Told of each cell before it is computed, and how many are complete by then.
+            on_cell: Called before each cell is computed.
+            wait: Whether to go on until all of them are complete, whoever computes them.
 
         Returns:
-            How many cells were computed here.
+            The number of cells that were computed here.
         """
         computed = 0
-        for cell in cells:
-            if self.result(cell) is not None:
-                continue
-            place = ensure_directory(self.place(cell))
-            # The other process may have ended between the look and the lock: look again.
-            with _claimed(place, wait=False) as ours:
-                if not ours or (place / _RECORD).exists():
-                    continue
-                on_cell(cell, len(cells) - len(self.missing(cells)))
-                self._compute(cell, compute, place)
-                computed += 1
+        while missing := self.missing(cells):
+            for cell in missing:
+                with _claimed(ensure_directory(self.place(cell)), wait=False) as ours:
+                    # The other process may have ended between the look and the lock: look again.
+                    if ours and self._is_missing(cell):
+                        on_cell(cell, len(cells) - len(self.missing(cells)), len(cells))
+                        self._compute(cell, compute)
+                        computed += 1
+            if not wait:
+                break
+            if self.missing(cells):
+                time.sleep(_POLL_SECONDS)
         return computed
 
     def require(self, cell: Cell, compute: Compute) -> dict[str, Any]:
-        """What a cell came to; computed now if it is missing, or waited for if others are at it.
+        """Return the result of a cell; compute it now, or wait for the process that does.
 
-        For what other cells are made of: `complete` passes over what somebody else is at.
+        For what other cells are made of: `complete` passes over what another process holds.
 
         Args:
             cell: The cell.
             compute: Computes it.
         """
-        place = ensure_directory(self.place(cell))
-        with _claimed(place, wait=True):
-            if not (place / _RECORD).exists():
-                self._compute(cell, compute, place)
+        with _claimed(ensure_directory(self.place(cell)), wait=True):
+            if self._is_missing(cell):
+                self._compute(cell, compute)
         result = self.result(cell)
         assert result is not None
         return result
 
-    def _compute(self, cell: Cell, compute: Compute, place: Path) -> None:
-        """Computes a cell that this process holds."""
-        started = time.time()
+    def _is_missing(self, cell: Cell) -> bool:
+        if not (self.place(cell) / _RECORD).exists():
+            return True
+        return self.recompute and self.is_outdated(cell)
+
+    def _compute(self, cell: Cell, compute: Compute) -> None:
+        """Compute a cell that this process holds."""
+        place, started = self.place(cell), time.time()
+        begun = place / _CODE
+        if self.recompute and _read(begun) != self.code:
+            _clear(place)
+        if self.code is not None and not any(path.name != _LOCK for path in place.iterdir()):
+            write_text(begun, self.code)
         result = compute(cell, place)
+        code = _read(begun)
         write_sealed_json(
             place / _RECORD,
             {
@@ -124,12 +159,27 @@ class Store:
                 "result": result,
                 "seconds": time.time() - started,
                 "versions": versions(),
+                **({} if code is None else {"code": code}),
             },
         )
 
 
+def _read(path: Path) -> str | None:
+    return path.read_text() if path.exists() else None
+
+
+def _clear(place: Path) -> None:
+    """Remove all that is kept of a cell; its record first, so that no half of it counts."""
+    (place / _RECORD).unlink(missing_ok=True)
+    for path in place.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != _LOCK:
+            path.unlink()
+
+
 def versions() -> dict[str, str]:
-    """What the results were computed with."""
+    """Return the versions of the software that computes results."""
     from importlib.metadata import version
 
     return {"ranp": __version__, "torch": version("torch"), "python": platform.python_version()}
@@ -137,10 +187,10 @@ def versions() -> dict[str, str]:
 
 @contextlib.contextmanager
 def _claimed(place: Path, *, wait: bool) -> Iterator[bool]:
-    """Holds a cell for this process, if nobody else does; the system lets go when it is killed.
+    """Hold a cell for this process, if nobody else does; the system lets go if it is killed.
 
     Args:
-        place: The cell's directory.
+        place: Directory of the cell.
         wait: Whether to wait until nobody else holds it.
     """
     with (place / _LOCK).open("w") as file:

@@ -6,17 +6,16 @@ and the page. Importing this package does not import torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ranp.errors import UsageError, suggest
+from ranp.experiments.store import OnCell, ignore_cell
 
 if TYPE_CHECKING:
     from ranp.experiments.reproduce.rows import Exhibit
     from ranp.experiments.reproduce.study import Study
-    from ranp.experiments.store import Cell
     from ranp.report.table import ComparisonTable
 
 
@@ -89,7 +88,7 @@ def reproduce(
     name: str,
     study: Study,
     out: Path,
-    on_cell: Callable[[Cell, int, int], None] = lambda cell, done, of: None,
+    on_cell: OnCell = ignore_cell,
     command: str | None = None,
 ) -> tuple[ComparisonTable, list[Path]]:
     """Compute the missing cells of a table or figure, and write it.
@@ -115,6 +114,12 @@ def reproduce(
     cells = with_parts(exhibit.cells)
     study.complete(cells, on_cell)
     table = exhibit.table()
+    if outdated := sum(map(study.store.is_outdated, cells)):
+        mark = (
+            f"{outdated} of {len(cells)} cells were computed by other code than this version's; "
+            "--recompute computes them again."
+        )
+        table = replace(table, about=(*table.about, mark))
     ensure_directory(out)
     content = {
         "name": name,

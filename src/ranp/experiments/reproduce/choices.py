@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from ranp.pruning import METHODS, Choice, Chooser, Scores, find_method, score
 from ranp.pruning.search import meet_budget
 from ranp.resources import count, predict_training_memory
 from ranp.slimming import Plan
-from ranp.training.config import Config, NetworkConfig
+from ranp.training.config import NetworkConfig
 from ranp.training.networks import build_network
 
 SCORES = "scores.safetensors"
@@ -61,123 +61,33 @@ class Amount:
     ranp_f: tuple[float, float] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Without what is not set."""
-        named = {
-            "sparsity": self.sparsity,
-            "of_largest": self.of_largest,
-            "resource": self.resource,
-            "budget": self.budget,
-            "ranp_f": None if self.ranp_f is None else list(self.ranp_f),
-        }
-        return {key: value for key, value in named.items() if value is not None}
-
-
-def scores_cell(
-    config: Config,
-    *,
-    samples: int,
-    cases: str | None,
-    weights: str = "fresh",
-    statistics: tuple[str, ...] = (),
-    seed: int = 0,
-) -> dict[str, Any]:
-    """A network to be scored.
-
-    Args:
-        config: Says which network, task and data.
-        samples: How many generated samples, where there is no data.
-        cases: Which cases the data holds (see `data_fingerprint`); none for generated ones.
-        weights: "fresh" (Glorot) or "orthogonal".
-        statistics: To gather beyond the usual.
-        seed: Of weights and data.
-    """
-    generated = cases is None
-    return {
-        "kind": "scores of samples",
-        "network": config.network.model_dump(mode="json"),
-        "task": config.task,
-        "data": config.data.kind,
-        "size": config.pruning.size or config.data.size,
-        "cases": cases,
-        "fold": None if generated else config.data.fold,
-        "samples": samples if generated else config.pruning.batches,
-        "weights": weights,
-        "statistics": list(statistics),
-        "seed": seed,
-    }
-
-
-def choice_cell(
-    config: Config,
-    shape: tuple[int, ...],
-    scores: Cell | None,
-    method: str,
-    amount: Amount,
-    *,
-    seed: int = 0,
-    batch: int | None = None,
-) -> dict[str, Any]:
-    """A network to be pruned.
-
-    Args:
-        config: Says which network, and lambda of Eq. 10.
-        shape: The input at which resources are counted.
-        scores: The cell of its scores; none where neither method nor amount needs them.
-        method: Of pruning, or "full".
-        amount: How much is pruned.
-        seed: For random selection.
-        batch: Samples of a training step whose memory is to be predicted, too.
-    """
-    return {
-        "kind": "choice",
-        "network": config.network.model_dump(mode="json"),
-        "shape": list(shape),
-        "scores": None if scores is None else dict(scores),
-        "method": method,
-        "lam": config.pruning.lam if method in ("ranp-f", "ranp-m") else None,
-        "amount": amount.to_dict(),
-        "seed": seed if method == "random" else None,
-        "batch": batch,
-    }
-
-
-def importance_cell(
-    config: Config, shape: tuple[int, ...], scores: Cell, method: str
-) -> dict[str, Any]:
-    """The importance of a network's neurons, to be computed."""
-    return {
-        "kind": "importance",
-        "network": config.network.model_dump(mode="json"),
-        "shape": list(shape),
-        "scores": dict(scores),
-        "method": method,
-        "lam": config.pruning.lam if method in ("ranp-f", "ranp-m") else None,
-    }
-
-
-def transfer_cell(config: Config, shape: tuple[int, ...], plan: Cell) -> dict[str, Any]:
-    """A choice of neurons to be moved to another data set's network."""
-    return {
-        "kind": "transfer",
-        "network": config.network.model_dump(mode="json"),
-        "shape": list(shape),
-        "plan": dict(plan),
-    }
+        """Return the attributes that are set, as plain values."""
+        return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
 class Choices:
-    """Computes these cells in a store.
+    """Computes these cells.
 
     Attributes:
-        store: Keeps them.
-        data: Where data sets lie, by kind; a kind that is not there is generated.
+        store: Keeps the cells that others are made of.
+        data: Directories of data sets by name; what is not there is generated.
         workers: Processes that read data ahead.
     """
 
     store: Store
     data: Mapping[str, Path]
     workers: int = 0
+
+    def compute(self, cell: Cell, place: Path) -> dict[str, Any]:
+        """Compute a cell in its directory; the cells that it is made of are complete."""
+        kinds = {
+            "scores of samples": self.score,
+            "importance": self.weigh,
+            "choice": self.choose,
+            "transfer": self.transfer,
+        }
+        return kinds[cell["kind"]](cell, place)
 
     def score(self, cell: Cell, place: Path) -> dict[str, Any]:
         """Scores a network, on a GPU where there is one."""
@@ -260,7 +170,6 @@ class Choices:
 
     def transfer(self, cell: Cell, place: Path) -> dict[str, Any]:
         """Counts what a network costs that was pruned for another data set."""
-        self.store.require(cell["plan"], self.choose)
         model, graph = _traced(cell)
         plan = Plan.load(self.store.place(cell["plan"]) / PLAN)
         return {
@@ -299,7 +208,6 @@ class Choices:
         return Chooser(model, graph, choice, scores)
 
     def _scores(self, cell: Cell) -> Scores:
-        self.store.require(cell["scores"], self.score)
         return _load_scores(self.store.place(cell["scores"]) / SCORES)
 
 

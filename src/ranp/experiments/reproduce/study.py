@@ -1,33 +1,27 @@
-"""One run of `ranp reproduce`: which cells there are at its scale, and what computes them."""
+"""The cells of the paper's networks at one scale, and what computes them."""
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ranp.errors import UsageError
 from ranp.experiments.cells import TrainingCell, TrainingCells, data_fingerprint
+from ranp.experiments.jobs import Jobs, complete_cells
 from ranp.experiments.paper import printed
-from ranp.experiments.reproduce.choices import (
-    STATISTICS,
-    Amount,
-    Choices,
-    choice_cell,
-    importance_cell,
-    scores_cell,
-)
+from ranp.experiments.reproduce.choices import STATISTICS, Amount, Choices
 from ranp.experiments.reproduce.scales import FOUR, Pair, Scale, input_shape
-from ranp.experiments.store import Cell, Store
+from ranp.experiments.store import Cell, OnCell, Store
+from ranp.pruning import METHODS
 from ranp.training.config import Config
 from ranp.training.listeners import Listener
 
 _SNIP_SPARSITY = 0.9  # of weights, where the paper's own does not apply
-_POLL_SECONDS = 1.0
 _STAGES = ("scores of samples", "choice", "importance", "transfer", "training")
+_PARTS = ("scores", "plan")
 
 
 @dataclass(frozen=True)
@@ -35,12 +29,13 @@ class Study:
     """The cells of a scale, in a store.
 
     Attributes:
-        store: Keeps them.
-        scale: "paper", "small" or "smoke".
-        seeds: How many; they count from 0.
+        store: Keeps the cells.
+        scale: Name of the scale: "paper", "small" or "smoke".
+        seeds: Number of seeds, which count from 0.
         resources_only: Whether nothing is trained.
-        data: Where data sets lie, by kind; empty where data is generated.
-        listener: Told how training goes.
+        data: Directories of data sets by name; empty to generate data.
+        listener: Listens to training runs.
+        jobs: Processes that compute cells.
     """
 
     store: Store
@@ -49,6 +44,7 @@ class Study:
     resources_only: bool = False
     data: Mapping[str, Path] = field(default_factory=dict)
     listener: Listener | None = None
+    jobs: Jobs = 1
     _fingerprints: dict[str, str | None] = field(default_factory=dict, compare=False)
 
     @property
@@ -62,7 +58,7 @@ class Study:
         return self.scale == "paper"
 
     def pairs(self, wanted: Iterable[Pair]) -> list[Pair]:
-        """Those of the pairs for which there is data.
+        """Return the pairs for which there is data.
 
         Raises:
             UsageError: There is data for none of them.
@@ -70,14 +66,14 @@ class Study:
         wanted = list(wanted)
         found = [pair for pair in wanted if not self.data or pair.dataset in self.data]
         if not found:
-            kinds = " or ".join(dict.fromkeys(pair.dataset for pair in wanted))
+            names = " or ".join(dict.fromkeys(pair.dataset for pair in wanted))
             raise UsageError(
-                f"--data holds none of what this needs: put the data set in its directory {kinds}"
+                f"--data holds none of what this needs: put the data set in its directory {names}"
             )
         return found
 
     def require_all(self, wanted: Iterable[Pair]) -> None:
-        """Makes sure that there is data for every one of the pairs.
+        """Check that there is data for every pair.
 
         Raises:
             UsageError: Names the data set that is missing.
@@ -89,37 +85,48 @@ class Study:
                 )
 
     def trains(self, pair: Pair) -> bool:
-        """Whether networks of a pair are trained at this scale."""
+        """Return whether networks of a pair are trained at this scale."""
         return not self.resources_only and pair.settings[self.scale].trains
 
     def config(self, pair: Pair, **changes: Any) -> Config:
-        """The configuration of a pair at this scale."""
+        """Return the configuration of a pair at this scale."""
         return pair.config(self.scale, **changes)
 
     def sparsity(self, pair: Pair, method: str = "ranp-f") -> float:
-        """How much a table prunes: as in the paper, or as the scaled recipe says."""
+        """Return the sparsity of a table: the paper's, or that of the scaled recipe."""
         paper = printed()["data_dependent"].get(pair.name)
         if method == "snip":
             return float(paper["snip_param_sparsity"]) if self.at_paper_size else _SNIP_SPARSITY
         return float(self.config(pair).pruning.sparsity)
 
     def scores(self, pair: Pair, seed: int, weights: str = "fresh") -> dict[str, Any]:
-        """The cell of a network's scores."""
+        """Return the cell of a network's scores.
+
+        Args:
+            pair: Network and data set.
+            seed: Seed of weights and data.
+            weights: Initialization, "fresh" (Glorot) or "orthogonal".
+        """
+        config, cases = self.config(pair), self._cases(pair)
         all_methods = pair in FOUR and weights == "fresh"
-        return scores_cell(
-            self.config(pair),
-            samples=pair.settings[self.scale].samples,
-            cases=self._cases(pair),
-            weights=weights,
-            statistics=STATISTICS if all_methods else (),
-            seed=seed,
-        )
+        generated = pair.settings[self.scale].samples
+        return {
+            "kind": "scores of samples",
+            "network": config.network.model_dump(mode="json"),
+            "task": config.task,
+            "data": config.data.kind,
+            "size": config.pruning.size or config.data.size,
+            "cases": cases,
+            "fold": None if cases is None else config.data.fold,
+            "samples": generated if cases is None else config.pruning.batches,
+            "weights": weights,
+            "statistics": list(STATISTICS) if all_methods else [],
+            "seed": seed,
+        }
 
     def full(self, pair: Pair, batch: int | None = None) -> dict[str, Any]:
-        """The cell of the full network's resources."""
-        config = self.config(pair)
-        shape = input_shape(config)
-        return choice_cell(config, shape, None, "full", Amount(), batch=batch)
+        """Return the cell of the full network's resources."""
+        return self.choice(pair, "full", Amount(), 0, batch=batch)
 
     def choice(
         self,
@@ -131,17 +138,48 @@ class Study:
         weights: str = "fresh",
         batch: int | None = None,
     ) -> dict[str, Any]:
-        """The cell of a pruned network."""
-        config = self.config(pair)
-        needs_scores = method not in ("random", "layerwise") or amount.ranp_f is not None
-        scores = self.scores(pair, seed, weights) if needs_scores else None
-        shape = input_shape(config)
-        return choice_cell(config, shape, scores, method, amount, seed=seed, batch=batch)
+        """Return the cell of a pruned network.
+
+        Args:
+            pair: Network and data set.
+            method: Name of the pruning method, or "full".
+            amount: How much is pruned.
+            seed: Seed of scores and of random selection.
+            weights: Initialization of the network that is scored.
+            batch: Batch size of the training step whose memory is predicted, if any.
+        """
+        row = METHODS.get(method)
+        needs_scores = (row is not None and row.needs_scores) or amount.ranp_f is not None
+        return {
+            "kind": "choice",
+            **_traced(self.config(pair)),
+            "scores": self.scores(pair, seed, weights) if needs_scores else None,
+            "method": method,
+            "lam": self._lam(pair, method),
+            "amount": amount.to_dict(),
+            "seed": seed if method == "random" else None,
+            "batch": batch,
+        }
 
     def importance(self, pair: Pair, method: str, seed: int = 0) -> dict[str, Any]:
-        """The cell of every neuron's importance."""
-        config = self.config(pair)
-        return importance_cell(config, input_shape(config), self.scores(pair, seed), method)
+        """Return the cell of every neuron's importance."""
+        return {
+            "kind": "importance",
+            **_traced(self.config(pair)),
+            "scores": self.scores(pair, seed),
+            "method": method,
+            "lam": self._lam(pair, method),
+        }
+
+    def transfer(self, pair: Pair, plan: Cell, **changes: Any) -> dict[str, Any]:
+        """Return the cell of a plan's costs in a network with other inputs and classes.
+
+        Args:
+            pair: Network and data set that the plan is moved to.
+            plan: Cell of the choice that made the plan.
+            changes: Changes to the recipe, as for `Pair.config`.
+        """
+        return {"kind": "transfer", **_traced(self.config(pair, **changes)), "plan": dict(plan)}
 
     def training(
         self,
@@ -152,34 +190,39 @@ class Study:
         transfer: bool = False,
         **changes: Any,
     ) -> dict[str, Any]:
-        """The cell of a trained network.
+        """Return the cell of a trained network.
 
         Args:
-            pair: What is trained on what.
-            plan: The cell of its choice of neurons; none for the full network.
-            seed: Of the run.
+            pair: Network and data set.
+            plan: Cell of the choice of neurons; None for the full network.
+            seed: Seed of the run.
             transfer: Whether the choice was made for another data set.
-            changes: Of the recipe, as for `Pair.config`.
+            changes: Changes to the recipe, as for `Pair.config`.
         """
         config = self.config(pair, seed=seed, **changes)
         cases = self._cases(pair)
         return TrainingCell(config, data=cases, plan=plan, transfer=transfer).to_dict()
 
+    def _lam(self, pair: Pair, method: str) -> float | None:
+        """Return lambda of Eq. 10 if the method reweights."""
+        row = METHODS.get(method)
+        return self.config(pair).pruning.lam if row is not None and row.resource else None
+
     def _cases(self, pair: Pair) -> str | None:
-        """Which cases there are; read once, since all of a data set may have to be looked at."""
+        """Return which cases there are; read once, since all of a data set may be looked at."""
         if pair.dataset not in self._fingerprints:
             where = self.data.get(pair.dataset)
             self._fingerprints[pair.dataset] = data_fingerprint(self.config(pair), where)
         return self._fingerprints[pair.dataset]
 
     def result(self, cell: Cell) -> dict[str, Any]:
-        """What a cell came to, which is complete."""
+        """Return the result of a complete cell."""
         result = self.store.result(cell)
         assert result is not None, f"cell {self.store.place(cell).name} is not complete"
         return result
 
     def versions(self, cells: Iterable[Cell]) -> dict[str, str]:
-        """The software that computed complete cells; several versions where they differ."""
+        """Return the software that computed complete cells; several versions where they differ."""
         found: dict[str, dict[str, None]] = {}
         for cell in cells:
             record = self.store.record(cell)
@@ -189,56 +232,50 @@ class Study:
         return {name: ", ".join(sorted(versions)) for name, versions in found.items()}
 
     def history(self, cell: Cell) -> list[dict[str, Any]]:
-        """Epoch by epoch, how a trained network came about."""
+        """Return the epochs of a trained network."""
         lines = (self.store.place(cell) / "run" / "metrics.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines]
 
-    def complete(self, cells: Sequence[Cell], on_cell: Callable[[Cell, int, int], None]) -> int:
-        """Computes what is missing of cells and of all that they are made of.
-
-        Several processes may do so with the same store: each takes what no other is at, and all
-        of them end when everything is there.
+    def complete(self, cells: Sequence[Cell], on_cell: OnCell) -> int:
+        """Compute what is missing of cells and of all that they are made of.
 
         Args:
-            cells: What is wanted.
-            on_cell: Told of each cell before it is computed, how many are complete, and of how
-                many.
+            cells: Cells that are wanted.
+            on_cell: Called before each cell is computed.
 
         Returns:
-            How many cells were computed here.
+            The number of cells that were computed here.
         """
-        wanted = with_parts(cells)
-        computed = 0
-        while True:
-            computed += self.store.complete(
-                wanted, self._compute, lambda cell, done: on_cell(cell, done, len(wanted))
-            )
-            if not self.store.missing(wanted):
-                return computed
-            time.sleep(_POLL_SECONDS)  # another process is at the rest
+        return complete_cells(self.store, with_parts(cells), self.compute, on_cell, self.jobs)
 
-    def _compute(self, cell: Cell, place: Path) -> dict[str, Any]:
-        choices = Choices(self.store, self.data)
-        if cell["kind"] == "scores of samples":
-            return choices.score(cell, place)
-        if cell["kind"] == "importance":
-            return choices.weigh(cell, place)
-        if cell["kind"] == "choice":
-            return choices.choose(cell, place)
-        if cell["kind"] == "transfer":
-            return choices.transfer(cell, place)
-        data = self.data.get(cell["config"]["data"]["kind"])
-        return TrainingCells(self.store, data, listener=self.listener)(cell, place)
+    def compute(self, cell: Cell, place: Path) -> dict[str, Any]:
+        """Compute a cell in its directory, and what it is made of if that is missing."""
+        for part in _parts(cell):
+            self.store.require(part, self.compute)
+        if cell["kind"] == "training":
+            data = self.data.get(cell["config"]["data"]["kind"])
+            return TrainingCells(self.store, data, listener=self.listener)(cell, place)
+        return Choices(self.store, self.data).compute(cell, place)
+
+
+def _traced(config: Config) -> dict[str, Any]:
+    """Return the network of a cell, and the input at which it is traced and counted."""
+    network = config.network.model_dump(mode="json")
+    return {"network": network, "shape": list(input_shape(config))}
+
+
+def _parts(cell: Cell) -> list[Cell]:
+    """Return the cells that a cell is made of."""
+    return [cell[name] for name in _PARTS if cell.get(name) is not None]
 
 
 def with_parts(cells: Sequence[Cell]) -> list[Cell]:
-    """The cells and those that they are made of, each once, parts first."""
+    """Return the cells and those that they are made of, each once, parts first."""
     found: dict[str, Cell] = {}
 
     def add(cell: Cell) -> None:
-        for part in (cell.get("scores"), cell.get("plan")):
-            if part is not None:
-                add(part)
+        for part in _parts(cell):
+            add(part)
         found.setdefault(repr(cell), cell)
 
     for cell in cells:

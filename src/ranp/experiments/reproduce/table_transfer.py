@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ranp.experiments.paper import printed
-from ranp.experiments.reproduce.choices import Amount, transfer_cell
+from ranp.experiments.reproduce.choices import Amount
 from ranp.experiments.reproduce.rows import (
     Exhibit,
     RowCells,
@@ -12,7 +12,7 @@ from ranp.experiments.reproduce.rows import (
     make_exhibit,
     make_row_cells,
 )
-from ranp.experiments.reproduce.scales import PAIRS, Pair, input_shape
+from ranp.experiments.reproduce.scales import PAIRS, Pair
 from ranp.experiments.reproduce.study import Study
 
 _DEEP = (PAIRS["unet3d-23-shapenet"], PAIRS["unet3d-23-brats"])
@@ -40,12 +40,12 @@ def _transferred(study: Study, pair: Pair) -> RowCells:
     plans = _pruned(study, source).choices
     # The architecture is taken over: the other network's widths, with this one's ends.
     width = study.config(source).network.options["base_width"]
-    config = study.config(pair, network__options__base_width=width)
+    changes = {"network__options__base_width": width}
     trained = [
-        study.training(pair, plan, seed, transfer=True, network__options__base_width=width)
+        study.training(pair, plan, seed, transfer=True, **changes)
         for seed, plan in enumerate(plans)
     ]
-    moved = [transfer_cell(config, input_shape(config), plan) for plan in plans]
+    moved = [study.transfer(pair, plan, **changes) for plan in plans]
     return RowCells(tuple(moved), tuple(trained) if study.trains(pair) else ())
 
 

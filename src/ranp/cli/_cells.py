@@ -1,0 +1,97 @@
+"""What commands that compute cells share: options, the store, progress, and going on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ranp.cli._common import say
+
+if TYPE_CHECKING:
+    from ranp.experiments.store import OnCell, Store
+
+JobsOption = Annotated[
+    str,
+    typer.Option(
+        help="Processes on this machine, or slurm: a job array with a job for each cell. Threads "
+        "of each are those of OMP_NUM_THREADS."
+    ),
+]
+RecomputeOption = Annotated[
+    bool, typer.Option("--recompute", help="Compute again what other code has computed.")
+]
+
+
+def open_store(directory: Path, *computing: Any, recompute: bool) -> Store:
+    """Return the store of a command.
+
+    Args:
+        directory: Directory of the store.
+        computing: Functions and classes whose code computes the cells.
+        recompute: Whether cells of other code are computed again.
+    """
+    from ranp.experiments.source_code import code_fingerprint
+    from ranp.experiments.store import Store
+
+    return Store(directory, code=code_fingerprint(*computing), recompute=recompute)
+
+
+@contextmanager
+def cell_progress(quiet: bool, unit: str, describe: Any) -> Iterator[OnCell]:
+    """Show progress over cells on stderr: a bar in a terminal, and lines.
+
+    Args:
+        quiet: Whether nothing is shown.
+        unit: What a cell is called.
+        describe: `describe(cell, done, total)` -> what the bar shows, and a line or None.
+
+    Yields:
+        A function to call before each cell.
+    """
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    console = Console(stderr=True)
+    with Progress(
+        TextColumn(unit),
+        BarColumn(20),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+        console=console,
+        disable=quiet or not console.is_terminal,
+        transient=True,
+    ) as bar:
+        task = bar.add_task("", total=None)
+
+        def on_cell(cell: Mapping[str, Any], done: int, total: int) -> None:
+            about, line = describe(cell, done, total)
+            bar.update(task, total=total, completed=done, description=about)
+            if bar.disable and line is not None:
+                say(quiet, line)
+
+        yield on_cell
+
+
+@contextmanager
+def going_on() -> Iterator[None]:
+    """Let an interruption say that the same command goes on."""
+    from ranp.signals import Interrupted
+
+    try:
+        yield
+    except Interrupted as error:
+        stopped = str(error).partition(";")[0]
+        raise Interrupted(
+            error.exit_code - 128, f"{stopped}; the same command goes on from there"
+        ) from error

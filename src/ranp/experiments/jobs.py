@@ -1,0 +1,154 @@
+"""Cells computed by several processes: of this machine, or jobs of a cluster's scheduler.
+
+They share a store, which hands every cell to one process only and loses nothing if a process is
+killed. Any other engine can do the same: start the command once per worker on a common file system.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, cast, get_args
+
+from ranp.errors import RanpError, UsageError
+from ranp.experiments.store import Cell, Compute, OnCell, Store, ignore_cell
+
+Cluster = Literal["slurm", "local"]
+Jobs = int | Cluster
+"""Number of processes on this machine, or the executor of submitit that jobs are given to."""
+
+_POLL_SECONDS = 1.0
+_MOST_MINUTES = 24 * 60  # of a job, unless SBATCH_TIMELIMIT says otherwise
+
+
+def parse_jobs(text: str) -> Jobs:
+    """Return the jobs for "4", "slurm" or "local"."""
+    if text in get_args(Cluster):
+        return cast(Cluster, text)
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(f"--jobs must be a positive number or slurm, got '{text}'")
+    return int(text)
+
+
+def complete_cells(
+    store: Store,
+    cells: Sequence[Cell],
+    compute: Compute,
+    on_cell: OnCell = ignore_cell,
+    jobs: Jobs = 1,
+) -> int:
+    """Compute what is missing of some cells, and return when all of them are complete.
+
+    Results do not depend on `jobs`: every process computes with as many threads as this one.
+
+    Args:
+        store: Keeps the cells.
+        cells: The cells, in the order in which they are wanted.
+        compute: Computes one; must be picklable if there are several jobs.
+        on_cell: Called before each cell that is computed here or given to a job.
+        jobs: Processes that compute.
+
+    Returns:
+        The number of cells that were computed here, or by jobs of a cluster.
+    """
+    if isinstance(jobs, str):
+        return _submit(jobs, store, cells, compute, on_cell)
+    with _helpers(jobs - 1, store, cells, compute):
+        return store.complete(cells, compute, on_cell, wait=True)
+
+
+@contextlib.contextmanager
+def _helpers(count: int, store: Store, cells: Sequence[Cell], compute: Compute) -> Iterator[None]:
+    """Start processes that compute cells as long as this one does."""
+    import torch
+
+    context = multiprocessing.get_context("spawn")
+    helpers = [
+        context.Process(
+            target=_help, args=(_device(number), torch.get_num_threads(), store, cells, compute)
+        )
+        for number in range(1, 1 + min(count, len(store.missing(cells)) - 1))
+    ]
+    for helper in helpers:
+        helper.start()
+    try:
+        yield
+    finally:
+        for helper in helpers:
+            helper.terminate()  # a run in training stops at a checkpoint
+        for helper in helpers:
+            helper.join()
+
+
+def _device(number: int) -> str | None:
+    """Return the GPU of a process, if there are several: each takes its turn."""
+    import torch
+
+    count = torch.cuda.device_count()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count)))
+    return visible.split(",")[number % count] if count > 1 else None
+
+
+def _help(
+    device: str | None, threads: int, store: Store, cells: Sequence[Cell], compute: Compute
+) -> None:
+    """Compute cells; one that fails is left to the process that started this one, which tells."""
+    import torch
+
+    if device is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = device
+    torch.set_num_threads(threads)
+    with contextlib.suppress(Exception, KeyboardInterrupt):
+        store.complete(cells, compute)
+
+
+class _CellJob:
+    """One cell as a job; preempted or out of time, it is queued again and goes on."""
+
+    def __call__(self, threads: int, store: Store, cell: Cell, compute: Compute) -> int:
+        import torch
+
+        torch.set_num_threads(threads)
+        return store.complete([cell], compute)
+
+    def checkpoint(self, *arguments: Any) -> Any:
+        """Return the job that goes on; its files are in the store."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self, *arguments)
+
+
+def _submit(
+    cluster: str, store: Store, cells: Sequence[Cell], compute: Compute, on_cell: OnCell
+) -> int:
+    """Compute every missing cell in a job of its own, in one job array, and wait for all."""
+    import torch
+
+    try:
+        import submitit
+    except ImportError as error:
+        raise UsageError("--jobs slurm needs submitit: pip install 'ranp[cluster]'") from error
+    missing = store.missing(cells)
+    executor = submitit.AutoExecutor(folder=store.directory.parent / "jobs", cluster=cluster)
+    executor.update_parameters(name="ranp", timeout_min=_MOST_MINUTES)
+    n = len(missing)
+    jobs = executor.map_array(
+        _CellJob(), [torch.get_num_threads()] * n, [store] * n, missing, [compute] * n
+    )
+    computed, failed = 0, []
+    for done, (job, cell) in enumerate(zip(jobs, missing, strict=True), len(cells) - n):
+        on_cell(cell, done, len(cells))
+        try:
+            computed += job.result()
+        except submitit.core.utils.UncompletedJobError as error:
+            trace = str(error).partition("You can check full logs")[0]
+            last = [line for line in trace.splitlines() if line.strip("- ")][-1]
+            failed.append(f"job {job.job_id} failed: {last}; its log is {job.paths.stderr}")
+    if failed:
+        raise RanpError(f"{failed[0]} ({len(failed)} of {n} jobs failed)")
+    while store.missing(cells):  # another process holds the rest
+        time.sleep(_POLL_SECONDS)
+    return computed
