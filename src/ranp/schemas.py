@@ -166,6 +166,7 @@ class PruningFile(_File):
     totals: dict[str, dict[str, Amount]]
     rows: list[_Named]
     layers: list[_Named]
+    blocks: list[NamedSize] = []
 
 
 class CellFile(_File):

@@ -34,8 +34,11 @@ MOVE = """((method, percent) => {
     text[node.dataset.live] = node.textContent;
   }
   const texts = (selector) => all(selector).map((node) => node.textContent);
+  const charts = {};
+  for (const { id, dataset } of all("table[data-chart]"))
+    charts[dataset.chart] = texts(`#${id} .after`);
   return {
-    live, text, kept: texts("#table-neurons .after"), picture: texts("#picture .after"),
+    live, text, charts, kept: texts("#table-neurons .after"), picture: texts("#picture .after"),
     infeasible: document.getElementById("explorer").classList.contains("infeasible"),
     most: document.getElementById("feasible-label").textContent,
     milliseconds: Number(document.getElementById("explorer").dataset.milliseconds),
@@ -73,14 +76,14 @@ CHOOSERS = {
 @pytest.mark.parametrize("name", CHOOSERS)
 def test_the_slider_shows_what_the_library_computes(browser, tmp_path, name):
     chooser = make_chooser(**CHOOSERS[name])
-    record = record_of(chooser, 0.1)
+    record = record_of(chooser, 0.1234)
     write_record(tmp_path, record)
     page = browser.open(write_report(tmp_path))
     methods = explorable(chooser)
     assert set(methods) == {"ranp-f", "ranp-m", "weighted", "vanilla", "layerwise", "random"}
     feasible = infeasible = 0
     for method, each in methods.items():
-        for percent in ("0", "7.5", "33.33", "50", "61.8", "78.24", "95", "100"):
+        for percent in ("0", "7", "12.34", "33", "50", "62", "78", "95", "100"):
             sparsity = float(percent) / 100
             shown = move(page, method, percent)
             alive = each.choose(sparsity)
@@ -96,10 +99,33 @@ def test_the_slider_shows_what_the_library_computes(browser, tmp_path, name):
             feasible += 1
             costs = count(chooser.model, chooser.graph, alive)
             assert shown["live"] == costs.totals(), (method, percent)
+            check_layers(shown["charts"], record, costs)
             digits = len(shown["text"]["gflops"].partition(".")[2])
             assert digits >= 4 and shown["text"]["gflops"] == f"{costs.gflops:,.{digits}f}"
     assert feasible > 6 and (infeasible > 6 or chooser.choice.floor)
     check_quiet(page)
+    page.close()
+
+
+def check_layers(charts, record, costs):
+    """Costs by layer are the library's, to a 65,535th of the full layer's and the last digit."""
+    scales = {"flops": (1e-9, 1e-6, 1e-3), "parameters": (4 / 2**20, 4 / 2**10)}
+    for key in ("flops", "activations", "parameters"):
+        for text, layer in zip(charts[key], record["layers"], strict=True):
+            exact = sum(getattr(costs.layers[row], key) for row in layer["rows"])
+            full = sum(record["rows"][row][key][0] for row in layer["rows"])
+            value, digits = float(text.replace(",", "")), len(text.partition(".")[2])
+            assert any(
+                abs(value - scale * exact) <= scale * full / 131_070 + 0.51 * 10.0**-digits
+                for scale in scales.get(key, scales["parameters"])
+            ), (key, layer["name"])
+
+
+def test_what_is_typed_moves_to_the_nearest_sparsity_of_the_table(browser, tmp_path):
+    page = browser.open(write(tmp_path, make_chooser("unet")))
+    for typed, shown in (("33.4", "33"), ("33.6", "34"), ("-5", "0"), ("250", "100")):
+        move(page, "weighted", typed)
+        assert page.run("document.getElementById('sparsity-exact').value") == shown
     page.close()
 
 
@@ -215,7 +241,7 @@ def test_hostile_names_are_text(browser, tmp_path):
     chooser = make_chooser("unet")
     record = record_of(chooser, network=HOSTILE, command=f"ranp prune {HOSTILE}", data=HOSTILE)
     for number, layer in enumerate(record["layers"]):
-        layer["name"] = f"{number}{HOSTILE}"
+        layer["name"] = record["blocks"][number][0] = f"{number}{HOSTILE}"
     for row in record["rows"]:
         row["name"], row["kind"] = HOSTILE, HOSTILE
     record["settings"][HOSTILE] = HOSTILE

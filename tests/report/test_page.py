@@ -6,15 +6,20 @@ import json
 import re
 import subprocess
 import sys
+import time
+from itertools import pairwise
 
 import pytest
+from torch import nn
 
 from ranp.errors import IntegrityError, UsageError
 from ranp.files import write_sealed_json
+from ranp.graph import build_graph
 from ranp.models import find_network
 from ranp.pipeline import make_plan
 from ranp.pruning import Choice, Chooser
 from ranp.recording import make_record, write_record
+from ranp.recording.blocks import group_layers
 from ranp.recording.explorer import PAPER, explorable
 from ranp.report.page import write_report
 from ranp.report.runs import load_run
@@ -104,11 +109,61 @@ def test_a_training_run_shows_its_metrics_and_curve(chooser, tmp_path):
     assert "0.5812 ± 0.0158" in text_of(write_report(tmp_path))
 
 
-def test_a_method_that_no_slider_can_follow_still_has_a_report(tmp_path):
+def test_the_slider_follows_a_method_that_ranks_no_neurons(tmp_path):
     record = record_of(make_chooser("unet", "flat"))
-    assert set(record["explorer"]["methods"]) == set(PAPER)
+    assert list(record["explorer"]["methods"]) == ["flat", *PAPER]
+    assert "quantiles" not in record["explorer"]["methods"]["flat"]
     write_record(tmp_path, record)
-    assert "made by flat" in text_of(write_report(tmp_path))
+    assert "method flat" in text_of(write_report(tmp_path))
+
+
+def test_a_plan_without_a_sparsity_leaves_the_slider_to_the_methods(chooser, tmp_path):
+    record = record_of(chooser)
+    del record["settings"]["sparsity"]
+    write_record(tmp_path, record)
+    assert "made by ranp-f without a sparsity" in text_of(write_report(tmp_path))
+
+
+def test_a_record_of_the_version_before_has_all_but_the_slider(chooser, tmp_path):
+    record = record_of(chooser)
+    del record["blocks"]
+    write_record(tmp_path, record | {"explorer": {"methods": {"ranp-f": {}}}})
+    page = write_report(tmp_path)
+    shown = text_of(page)
+    assert "prune again for the slider" in shown and 'id="page-data"' not in page.read_text()
+    assert "The network" in shown and "Layer by layer" in shown and "Importance" not in shown
+
+
+def test_layers_are_grouped_by_the_deepest_modules_that_are_few():
+    names = [f"stage{i}.block{j}.conv{k}" for i in range(2) for j in range(3) for k in range(4)]
+    assert group_layers(names, 24) == [(name, 1) for name in names]
+    blocks = group_layers(names, 8)
+    assert blocks[0] == ("stage0.block0.conv0 … stage0.block0.conv3", 4)
+    assert [size for _, size in blocks] == [4] * 6
+    assert [size for _, size in group_layers(names, 5)] == [6] * 4
+    assert [n for _, n in group_layers([str(i) for i in range(2000)], 128)] == [16] * 125
+
+
+@pytest.mark.parametrize(("depth", "width"), [(2000, 8), (100, 1000)])
+def test_row_44_deep_and_wide_networks_are_saved_small(tmp_path, depth, width, capsys):
+    """2,000 layers, and 100,000 neurons: the page says less."""
+    widths = [1, *[width] * depth]
+    model = nn.Sequential(
+        *(nn.Conv1d(i, o, 1) for i, o in pairwise(widths)), nn.Conv1d(width, 2, 1)
+    )
+    graph = build_graph(model, (1, 1, 1))
+    chooser = Chooser(model, graph, Choice.make("ranp-f"), random_scores(graph))
+    plan = make_plan(chooser, 0.02)
+    began = time.perf_counter()
+    write_record(tmp_path, make_record(chooser, plan))
+    page = write_report(tmp_path)
+    with capsys.disabled():
+        print(f" saved in {time.perf_counter() - began:.1f} s", end="")
+    assert page.stat().st_size <= 1_500_000
+    record = load_run(tmp_path).pruning
+    assert len(record["layers"]) == depth + 1 and len(record["blocks"]) <= 128
+    shown = text_of(page)
+    assert all(f" {layer['name']} 1 {width:,} " in shown for layer in record["layers"][1:-1:97])
 
 
 def test_the_slider_offers_what_the_scores_allow():
@@ -132,13 +187,14 @@ def test_errors_name_the_way_out(chooser, tmp_path):
         write_report(tmp_path)
 
 
-def test_the_page_of_the_23_layer_network_is_below_a_megabyte(tmp_path):
-    from ranp.graph import build_graph
-
-    spec = find_network("unet3d-23-shapenet")
+@pytest.mark.parametrize(
+    ("network", "neurons"), [("unet3d-23-shapenet", 9042), ("i3d-ucf101", 7381)]
+)
+def test_pages_of_the_papers_networks_are_below_a_megabyte(tmp_path, network, neurons):
+    spec = find_network(network)
     model = spec.build()
     graph = build_graph(model, spec.input_shape)
-    assert graph.neurons == 9042
+    assert graph.neurons == neurons
     chooser = Chooser(model, graph, Choice.make("ranp-f", lam=spec.lam), random_scores(graph))
     write_record(tmp_path, make_record(chooser, make_plan(chooser, 0.5)))
     assert write_report(tmp_path).stat().st_size <= 1_000_000

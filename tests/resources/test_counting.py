@@ -18,10 +18,10 @@ from ranp.errors import UsageError
 from ranp.graph import build_graph
 from ranp.models import build_network
 from ranp.pruning.coupling import at_least
-from ranp.resources import CONVENTIONS, count
+from ranp.resources import CONVENTIONS, count, count_choices
 from ranp.slimming import slim_model
 from tests.oracle import random_alive
-from tests.zoo import topologies  # noqa: F401 - fills the zoo
+from tests.zoo import topologies
 from tests.zoo.case import CASES, Net
 
 SMALL = {
@@ -243,3 +243,16 @@ def test_parameters_are_those_of_the_model():
         model = build_network(name)
         costs = count(model, build_graph(model, SMALL[name]))
         assert costs.parameters == sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize("case", topologies.TOPOLOGIES[::3], ids=lambda case: case.name)
+def test_several_choices_at_once_cost_what_each_costs(case):
+    model = case.make()
+    graph = build_graph(model, case.inputs())
+    choices = [graph.all_alive(), *(random_alive(graph, 0.5, seed) for seed in (0, 1))]
+    counted = count_choices(model, graph, np.stack(choices, axis=1))
+    for number, alive in enumerate(choices):
+        for row, layer in enumerate(count(model, graph, alive).layers):
+            assert {key: column[row, number] for key, column in counted.items()} == {
+                key: getattr(layer, key) for key in counted
+            }

@@ -8,7 +8,7 @@ from ranp.graph.build import (
     unwrap,
     widths,
 )
-from ranp.graph.channel_graph import Alive, ChannelGraph, ClassArray, Layer, measure
+from ranp.graph.channel_graph import Alive, ChannelGraph, ClassArray, Count, Layer, measure
 from ranp.graph.inputs import ExampleInput, Inputs, TensorShape, describe_inputs
 from ranp.graph.operation import rule
 from ranp.graph.propagation import IS_OUTPUT, Contraction, Extent, ModuleCall, is_leaf
@@ -21,6 +21,7 @@ __all__ = [
     "ChannelGraph",
     "ClassArray",
     "Contraction",
+    "Count",
     "Divergence",
     "ExampleInput",
     "Extent",

@@ -14,6 +14,8 @@ from ranp.graph.propagation import Contraction, Extent, ModuleCall, Pass
 
 ClassArray = NDArray[np.int64]
 Alive = NDArray[np.bool_]
+Count = int | NDArray[np.int64]
+"""A number for one choice of living classes, or one for each of several."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +94,15 @@ class ChannelGraph:
         return [n for n, layer in self.layers.items() if not alive[layer.neurons].any()]
 
 
-def measure(extent: Extent, alive: Alive) -> int:
-    """Return the number of elements of an extent when only some classes live."""
-    product = 1
+def measure(extent: Extent, alive: Alive) -> Count:
+    """Return the number of elements of an extent when only some classes live.
+
+    Args:
+        extent: Sizes, and the classes along dimensions that can be slimmed.
+        alive: Living classes; or several choices of them, [classes, choices], which gives a number
+            for each.
+    """
+    product: Count = 1
     for size in extent:
-        product *= size if isinstance(size, int) else int(alive[size].sum())
+        product = product * (size if isinstance(size, int) else alive[size].sum(axis=0))
     return product

@@ -85,9 +85,12 @@ def _classes_filled(
     place: NDArray[np.int64], retained: NDArray[np.bool_], classes: int
 ) -> NDArray[np.bool_]:
     """The classes that a layer's retained neurons fill, the fullest first."""
+    choice = np.zeros(classes, bool)
+    if len(place) == classes and place.min() >= 0:  # each class holds one neuron of the layer
+        choice[place] = retained
+        return choice
     neurons = np.bincount(place[place >= 0], minlength=classes)
     held = np.bincount(place[(place >= 0) & retained], minlength=classes)
-    choice = np.zeros(classes, bool)
     if held.any():
         fullest = np.argsort(-held / neurons, kind="stable")
         needed = np.searchsorted(np.cumsum(neurons[fullest]), held.sum()) + 1

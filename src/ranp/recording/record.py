@@ -15,7 +15,7 @@ import torch
 from ranp._version import __version__
 from ranp.files import sha256, write_sealed_json
 from ranp.pruning import Chooser
-from ranp.recording.cost_model import cost_model
+from ranp.recording.blocks import group_layers
 from ranp.recording.explorer import QUANTILES, explorer
 from ranp.recording.timelines import predict_timelines
 from ranp.recording.topology import topology
@@ -25,6 +25,7 @@ from ranp.slimming import Plan
 SCHEMA = 1
 KIND = "pruning"
 FILE_NAME = "pruning.json"
+_MOST_PREDICTED = 512  # layers: of deeper networks, predicting takes longer than pruning
 
 
 def make_record(
@@ -47,14 +48,17 @@ def make_record(
         measured: By network ("full", "slim"), measured figures of a training step: `seconds` and
             `peak_bytes`.
         timelines: By network ("full", "slim"), the memory of a training step (see
-            `ranp.recording.timeline_of`); predicted at the traced size if not given.
+            `ranp.recording.timeline_of`); if not given, predicted at the traced size, but for very
+            deep networks.
         files: What else the run wrote; their hashes are noted.
     """
     graph = chooser.graph
     if timelines is None:
-        timelines = predict_timelines(chooser, plan)
+        deep = len(graph.layers) > _MOST_PREDICTED
+        timelines = {} if deep else predict_timelines(chooser, plan)
     alive = plan.alive(graph)
     full, slim = chooser.costs(), chooser.costs(alive)
+    layers, blocks = _layers(chooser, full, plan), group_layers(list(graph.layers))
     return {
         "schema": SCHEMA,
         "kind": KIND,
@@ -71,11 +75,16 @@ def make_record(
         "totals": {"full": full.totals(), "slim": slim.totals()},
         "rows": _rows(full, slim),
         "not_counted": list(full.not_counted),
-        "layers": _layers(chooser, full, plan),
+        "layers": layers,
+        "blocks": [list(block) for block in blocks],
         "topology": topology(graph),
         "quantiles": list(QUANTILES),
-        "explorer": explorer(chooser),
-        "cost_model": cost_model(chooser.model, graph, full),
+        "explorer": explorer(
+            chooser,
+            plan.settings.get("sparsity"),
+            [layer["rows"] for layer in layers],
+            [size for _, size in blocks],
+        ),
         "measured": {name: dict(values) for name, values in (measured or {}).items()},
         "timelines": {name: dict(line) for name, line in timelines.items()},
     }

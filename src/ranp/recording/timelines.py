@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ranp.errors import TraceError
 from ranp.graph import slim_meta_copy
 from ranp.pruning import Chooser
 from ranp.resources import predict_training_memory
@@ -31,7 +32,7 @@ def predict_timelines(chooser: Chooser, plan: Plan) -> dict[str, dict[str, Any]]
             )
             for name, alive in networks.items()
         }
-    except (RuntimeError, ValueError):
+    except (TraceError, RuntimeError, ValueError):
         return {}
     return {name: timeline_of(memory) for name, memory in memories.items()}
 

@@ -281,7 +281,7 @@ def scatter(
     costs = [point[1] for point in points]
     positive = min(costs) > 0
     logarithmic = positive and max(costs) / min(costs) > 8
-    x_ticks = _decades(min(costs), max(costs)) if logarithmic else nice_ticks(0, max(costs), 4)
+    x_ticks = decades(min(costs), max(costs)) if logarithmic else nice_ticks(0, max(costs), 4)
     y_ticks = nice_ticks(min(p[3] for p in points), max(p[4] for p in points))
     if len(y_ticks) == 1:
         y_ticks = [y_ticks[0] - 1, y_ticks[0], y_ticks[0] + 1]
@@ -341,9 +341,10 @@ def _first(cluster: Sequence[int], places: Sequence[float], width: float) -> flo
     return min(max(middle - reach / 2, 0.0), max(width - reach, 0.0))
 
 
-def _decades(low: float, high: float) -> list[float]:
+def decades(low: float, high: float) -> list[float]:
     """1, 3, 10, 30, ... around a range; the ends lie outside of it."""
-    marks = [m * 10.0**e for e in range(-12, 16) for m in (1, 3)]
+    exponents = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
+    marks = [float(f"{m}e{e}") for e in exponents for m in (1, 3)]
     first = max(i for i, mark in enumerate(marks) if mark <= low)
     last = min(i for i, mark in enumerate(marks) if mark >= high)
     return marks[first : last + 1]

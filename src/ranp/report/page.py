@@ -11,8 +11,11 @@ from ranp.files import write_text
 from ranp.report.rendering import digits_for, figure, render
 from ranp.report.runs import StoredRun, load_run
 from ranp.report.sections import (
+    Stage,
+    blocks_of,
     curves,
     layer_charts,
+    layer_table,
     peak_holders,
     picture,
     stages,
@@ -42,7 +45,9 @@ def write_report(path: str | Path, out: str | Path | None = None) -> Path:
 def render_report(run: StoredRun) -> str:
     """The report of a run as HTML."""
     record = run.pruning
-    costs = _costs(run)
+    costs, rankings = _costs(run), stages(record)
+    data = _page_data(record, rankings) if record and "explorer" in record else None
+    at = data["plan"]["sparsity"] if data else None
     return render(
         "report.html",
         script="explorer.js",
@@ -52,14 +57,17 @@ def render_report(run: StoredRun) -> str:
         figures=[*costs, *_measured(record), *_accuracy(run)],
         digits={each.key: each.digits for each in costs},
         record=record,
+        blocks=blocks_of(record) if record else [],
         charts=layer_charts(record),
         picture=picture(record),
-        stages=stages(record),
+        layer_table=layer_table(record),
+        stages=rankings,
+        planned=data["sparsities"].index(at) if data and at is not None else 0,
         timeline=timeline(record),
         peak=peak_holders(record),
         curves=curves(run),
         training=run.training,
-        page_data=_page_data(record) if record and "explorer" in record else None,
+        page_data=data,
         about=_about(run),
     )
 
@@ -219,19 +227,17 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _page_data(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What the slider computes with; `quantiles` are in the page already, drawn."""
+def _page_data(record: Mapping[str, Any], rankings: Sequence[Stage]) -> dict[str, Any]:
+    """Return what the slider reads; `quantiles` and thresholds are in the stages."""
     explorer = record["explorer"]
-    methods = {
-        name: {key: value for key, value in method.items() if key != "quantiles"}
-        for name, method in explorer["methods"].items()
-    }
+    drawn = ("quantiles", "thresholds", "about")
     return {
-        "plan": {"method": record["method"], "sparsity": record["settings"].get("sparsity", 0.0)},
-        "layers": [
-            {key: layer[key] for key in ("name", "neurons", "rows")} for layer in record["layers"]
-        ],
-        "rows": len(record["rows"]),
-        "explorer": {**explorer, "methods": methods},
-        "model": record["cost_model"],
+        "plan": {"method": record["method"], "sparsity": record["settings"].get("sparsity")},
+        "layers": [layer["name"] for layer in record["layers"]],
+        "sparsities": explorer["sparsities"],
+        "methods": {
+            name: {key: value for key, value in method.items() if key not in drawn}
+            for name, method in explorer["methods"].items()
+        },
+        "stages": {s.method: {"cuts": s.cuts, "thresholds": s.thresholds} for s in rankings},
     }

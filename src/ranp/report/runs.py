@@ -66,7 +66,12 @@ def load_run(path: str | Path) -> StoredRun:
 
 def _pruning(directory: Path) -> dict[str, Any] | None:
     path = directory / PRUNING
-    return _read(path, "pruning") if path.exists() else None
+    if not path.exists():
+        return None
+    record = _read(path, "pruning")
+    if "sparsities" not in record.get("explorer", {}):  # of a version before
+        record.pop("explorer", None)
+    return record
 
 
 def _read(path: Path, kind: str) -> dict[str, Any]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import math
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
-from ranp.report.charts import LineChart, Picture, line_chart, network_picture
-from ranp.report.rendering import digits_for, figure
+from ranp.report.charts import LineChart, Picture, decades, line_chart, network_picture
+from ranp.report.rendering import figure
 from ranp.report.runs import StoredRun
 
 _MIB = 2**20
@@ -28,6 +27,40 @@ STAGES = {
 # Layer by layer.
 
 
+def blocks_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the layers to show: each for itself, or summed up by block in a deep network."""
+    layers = record["layers"]
+    sizes = record.get("blocks") or [(layer["name"], 1) for layer in layers]
+    result, start = [], 0
+    for name, size in sizes:
+        members = layers[start : start + size]
+        start += size
+        block = {key: sum(each.get(key, 0) for each in members) for key in _SUMMED}
+        rows = [row for each in members for row in each.get("rows", ())]
+        result.append({"name": name, **block, "rows": rows})
+    return result
+
+
+_SUMMED = ("neurons", "kept", "fixed")
+
+
+def _block_topology(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return how blocks follow each other, as `ranp.recording.topology` has it of layers."""
+    topology = record["topology"]
+    sizes = [size for _, size in record.get("blocks") or [("", 1)] * len(record["layers"])]
+    owner = [number for number, size in enumerate(sizes) for _ in range(size)]
+    firsts = [0, *accumulate(sizes)][:-1]
+    between = {
+        key: [
+            list(pair)
+            for pair in dict.fromkeys((owner[i], owner[j]) for i, j in topology[key])
+            if pair[0] != pair[1]
+        ]
+        for key in ("feeds", "adds")
+    }
+    return {"space": [topology["space"][first] for first in firsts], **between}
+
+
 @dataclass(frozen=True)
 class LayerChart:
     """A bar for every layer: the full network's, and in it the slim one's.
@@ -39,7 +72,6 @@ class LayerChart:
         digits: After the point.
         rows: Layer name, before, after.
         largest: What the longest bar stands for.
-        scale: Counted values x scale are the numbers shown.
     """
 
     key: str
@@ -48,7 +80,6 @@ class LayerChart:
     digits: int
     rows: list[tuple[str, float, float]]
     largest: float
-    scale: float
 
 
 # Quantity, title, and its units from large to small with what one counted thing is in them.
@@ -63,12 +94,13 @@ def layer_charts(record: Mapping[str, Any] | None) -> list[LayerChart]:
     """Neurons, and costs where they were recorded, in units that leave few zeros."""
     if record is None:
         return []
-    neurons = [(each["name"], each["neurons"], each["kept"]) for each in record["layers"]]
+    blocks = blocks_of(record)
+    neurons = [(each["name"], each["neurons"], each["kept"]) for each in blocks]
     charts = [_layer_chart("neurons", "Neurons", (("", 1),), neurons)]
     for key, title, units in _MEASURES if "rows" in record else ():
         rows = [
             (each["name"], *(sum(record["rows"][r][key][i] for r in each["rows"]) for i in (0, 1)))
-            for each in record["layers"]
+            for each in blocks
         ]
         charts.append(_layer_chart(key, title, units, rows))
     return charts
@@ -80,15 +112,54 @@ def _layer_chart(
     most = max((before for _, before, _ in rows), default=0) or 1
     unit, scale = next((u for u in units if most * u[1] >= 0.1), units[-1])
     scaled = [(name, before * scale, after * scale) for name, before, after in rows]
-    digits = 0 if key == "neurons" else digits_for(most * scale, 2 if most * scale > 100 else 3)
-    return LayerChart(key, title, unit, digits, scaled, most * scale, scale)
+    digits = 0 if key == "neurons" else max(0, 3 - math.floor(math.log10(most * scale)))
+    return LayerChart(key, title, unit, digits, scaled, most * scale)
 
 
 def picture(record: Mapping[str, Any] | None) -> Picture | None:
     """The network as a picture, where its topology was recorded."""
     if record is None or "topology" not in record:
         return None
-    return network_picture(record["layers"], record["topology"])
+    return network_picture(blocks_of(record), _block_topology(record))
+
+
+@dataclass(frozen=True)
+class LayerTable:
+    """Every layer in words and numbers: heading, whether it is text, and the cells of each row."""
+
+    headings: list[tuple[str, bool]]
+    rows: list[list[str]]
+
+
+def layer_table(record: Mapping[str, Any] | None) -> LayerTable | None:
+    """Return the table below the picture, where the topology was recorded."""
+    if record is None or "topology" not in record:
+        return None
+    layers, topology = record["layers"], record["topology"]
+    sources = {key: _sources(layers, topology[key]) for key in ("feeds", "adds")}
+    headings = ["layer", "output size", "channels", "kept", "must stay", "takes from"]
+    if topology["adds"]:
+        headings.append("added to")
+    rows = [
+        [
+            layer["name"],
+            " × ".join(map(str, topology["space"][i] or ())),
+            figure(layer["neurons"]),
+            figure(layer["kept"]),
+            figure(layer["fixed"]) if layer["fixed"] else "",
+            *(sources[key].get(i, "") for key in ("feeds", "adds")[: len(headings) - 5]),
+        ]
+        for i, layer in enumerate(layers)
+    ]
+    return LayerTable([(h, h in ("takes from", "added to")) for h in headings], rows)
+
+
+def _sources(layers: Sequence[Any], pairs: Sequence[Sequence[int]]) -> dict[int, str]:
+    """Return by number of a layer the names of those that a line leads from."""
+    names: dict[int, list[str]] = {}
+    for i, j in pairs:
+        names.setdefault(j, []).append(layers[i]["name"])
+    return {j: ", ".join(each) for j, each in names.items()}
 
 
 # Importance.
@@ -99,13 +170,12 @@ class Stage:
     """One ranking: the spread of importance in every layer, on a logarithmic axis from 0 to 1000.
 
     Attributes:
-        method: The method that ranks by it.
+        method: Method that ranks by it.
         title: For people.
         equation: Of the paper.
-        low: Where the axis begins: the lowest end of the layers' 5 %.
-        high: Where it ends: the largest importance.
-        threshold: The least important neuron that is kept; None if none is.
-        cut: The threshold on the axis.
+        ends: What the axis reaches from and to.
+        thresholds: At each sparsity of the table, the importance that neurons are kept from.
+        cuts: The same as places on the axis.
         rows: For each layer the places of its quantiles and its mean.
         numbers: The same as numbers.
     """
@@ -113,10 +183,9 @@ class Stage:
     method: str
     title: str
     equation: str
-    low: float
-    high: float
-    threshold: float | None
-    cut: float
+    ends: tuple[str, str]
+    thresholds: list[str]
+    cuts: list[float]
     rows: list[list[float]]
     numbers: list[list[float]]
 
@@ -124,44 +193,34 @@ class Stage:
 def stages(record: Mapping[str, Any] | None) -> list[Stage]:
     """The rankings in the order of the method's stages, then others."""
     methods = ((record or {}).get("explorer") or {}).get("methods", {})
-    ranked = {name: m for name, m in methods.items() if "levels" in m}
+    ranked = {name: m for name, m in methods.items() if "thresholds" in m}
     order = [*(name for name in STAGES if name in ranked), *(n for n in ranked if n not in STAGES)]
-    sparsity = float((record or {}).get("settings", {}).get("sparsity", 0))
-    return [_stage(name, ranked[name], sparsity) for name in order]
+    return [_stage(name, ranked[name]) for name in order]
 
 
-def _stage(name: str, ranking: Mapping[str, Any], sparsity: float) -> Stage:
-    levels, quantiles = ranking["levels"], ranking["quantiles"]
-    ranked = _unpack(levels["packed"])
-    k = int(len(ranked) * (1 - sparsity))
-    share = ranked[k - 1] / 65535 if k else 1.0
-    threshold = 10 ** (levels["low"] + share * (levels["high"] - levels["low"]))
-    low = min((row[1] for row in quantiles if row[1] > 0), default=10 ** levels["low"])
-    high = 10 ** levels["high"]
+def _stage(name: str, ranking: Mapping[str, Any]) -> Stage:
+    quantiles = ranking["quantiles"]
+    lowest = min((row[1] for row in quantiles if row[1] > 0), default=1.0)
+    highest = max(row[-2] for row in quantiles)
+    low, *_, high = decades(lowest, max(highest, 2 * lowest))
     title, equation = STAGES.get(name, (name, "its own criterion"))
 
-    def place(value: float) -> float:
-        if value <= low or high <= low:
-            return 0.0
-        return round(1000 * min(math.log(value / low) / math.log(high / low), 1), 1)
+    def place(value: float | None) -> float:
+        if value is None:
+            return 1000.0
+        share = math.log(value / low) / math.log(high / low) if value > 0 else 0.0
+        return round(1000 * min(max(share, 0.0), 1.0), 1)
 
     return Stage(
         method=name,
         title=title,
         equation=equation,
-        low=low,
-        high=high,
-        threshold=threshold if k else None,
-        cut=place(threshold),
+        ends=(f"{low:g}", f"{high:g}"),
+        thresholds=["none" if t is None else f"{t:.3g}" for t in ranking["thresholds"]],
+        cuts=[place(threshold) for threshold in ranking["thresholds"]],
         rows=[[place(value) for value in row] for row in quantiles],
         numbers=quantiles,
     )
-
-
-def _unpack(packed: Mapping[str, str]) -> tuple[int, ...]:
-    raw = base64.b64decode(packed["base64"])
-    width = int(packed["dtype"][1])
-    return struct.unpack(f"<{len(raw) // width}{'H' if width == 2 else 'I'}", raw)
 
 
 # Over time.

@@ -1,6 +1,6 @@
 """What a layer and a network cost. Knows the channel graph, nothing of pruning."""
 
-from ranp.resources.counting import CONVENTIONS, Costs, LayerCost, count
+from ranp.resources.counting import CONVENTIONS, Costs, LayerCost, count, count_choices
 from ranp.resources.formulas import Convention
 from ranp.resources.training_memory import TrainingMemory, predict_training_memory
 
@@ -11,5 +11,6 @@ __all__ = [
     "LayerCost",
     "TrainingMemory",
     "count",
+    "count_choices",
     "predict_training_memory",
 ]

@@ -26,10 +26,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from ranp.errors import UsageError
-from ranp.graph import Alive, ChannelGraph, Extent, measure, unwrap
+from ranp.graph import Alive, ChannelGraph, Count, Extent, measure, unwrap
 from ranp.resources.formulas import Convention, formula_of
 
 CONVENTIONS: tuple[Convention, ...] = ("paper", "appendix", "macs")
@@ -133,14 +135,56 @@ def count(
             network itself would give.
         convention: How operations are counted: "paper", "appendix" or "macs".
     """
+    counted = _count(model, graph, graph.all_alive() if alive is None else alive, convention)
+    columns = counted.columns.values()
+    layers = (
+        LayerCost(name, kind, *(int(column.get(name, 0)) for column in columns))
+        for name, kind in counted.kinds.items()
+    )
+    return Costs(convention, tuple(layers), counted.not_counted)
+
+
+def count_choices(
+    model: nn.Module, graph: ChannelGraph, choices: NDArray[np.bool_]
+) -> dict[str, NDArray[np.int64]]:
+    """Count what several slim networks cost, all at once, by the paper's convention.
+
+    Args:
+        model: The full network.
+        graph: Its channel graph.
+        choices: Which channel classes live in each, [classes, choices].
+
+    Returns:
+        By column ("neurons", "flops", "parameters", "activations"), an array [modules, choices];
+        modules are in the order of `count(model, graph).layers`.
+    """
+    counted = _count(model, graph, choices, "paper")
+    each = choices.shape[1]
+    return {
+        key: np.stack([np.broadcast_to(column.get(name, 0), each) for name in counted.kinds])
+        for key, column in counted.columns.items()
+    }
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """Classes of the counted modules, what each costs by column, and what has no formula."""
+
+    kinds: dict[str, str]
+    columns: dict[str, dict[str, Count]]
+    not_counted: tuple[str, ...]
+
+
+def _count(
+    model: nn.Module, graph: ChannelGraph, alive: NDArray[np.bool_], convention: Convention
+) -> _Counted:
     if convention not in CONVENTIONS:
         raise UsageError(f"unknown convention '{convention}': use paper, appendix or macs")
     model = unwrap(model)
-    alive = graph.all_alive() if alive is None else alive
     modules = dict(model.named_modules())
     kinds: dict[str, str] = {}
-    flops: dict[str, int] = {}
-    activations: dict[str, int] = {}
+    flops: dict[str, Count] = {}
+    activations: dict[str, Count] = {}
     not_counted: dict[str, None] = {}
     for call in graph.calls:
         kinds.setdefault(call.name, call.kind)
@@ -157,26 +201,21 @@ def count(
             name = contraction.module
             kinds.setdefault(name, type(modules[name]).__name__)
             flops[name] = flops.get(name, 0) + measure(contraction.extent, alive)
-    parameters: dict[str, int] = {}
+    parameters: dict[str, Count] = {}
     for owner, extent in parameter_extents(model, graph):
         parameters[owner] = parameters.get(owner, 0) + measure(extent, alive)
-    neurons = {name: int(alive[layer.neurons].sum()) for name, layer in graph.layers.items()}
-    names = dict.fromkeys([*kinds, *parameters, *neurons])
-    return Costs(
-        convention,
-        tuple(
-            LayerCost(
-                name,
-                kinds.get(name) or _kind(modules, name),
-                neurons.get(name, 0),
-                flops.get(name, 0),
-                parameters.get(name, 0),
-                activations.get(name, 0),
-            )
-            for name in names
-        ),
-        tuple(not_counted),
-    )
+    neurons: dict[str, Count] = {
+        name: alive[layer.neurons].sum(axis=0) for name, layer in graph.layers.items()
+    }
+    for name in (*parameters, *neurons):
+        kinds.setdefault(name, _kind(modules, name))
+    columns = {
+        "neurons": neurons,
+        "flops": flops,
+        "parameters": parameters,
+        "activations": activations,
+    }
+    return _Counted(kinds, columns, tuple(not_counted))
 
 
 def _kind(modules: dict[str, nn.Module], name: str) -> str:

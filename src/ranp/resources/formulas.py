@@ -1,8 +1,4 @@
-"""The operations of a leaf module as a formula of living channels: one home for every rule.
-
-`ranp.resources.count` evaluates formulas for a choice of channels; a report stores them, to
-evaluate them at any.
-"""
+"""The operations of a leaf module as a formula of living channels: one home for every rule."""
 
 from __future__ import annotations
 
@@ -11,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 from torch import nn
 
-from ranp.graph import Alive, ChannelGraph, Extent, ModuleCall, measure
+from ranp.graph import Alive, ChannelGraph, Count, Extent, ModuleCall, measure
 
 Convention = Literal["paper", "appendix", "macs"]
 
@@ -48,7 +45,7 @@ class Convolution:
     kernel: int
     bias: int
 
-    def operations(self, out: int, alive: Alive, convention: Convention) -> int:
+    def operations(self, out: Count, alive: Alive, convention: Convention) -> Count:
         """Operations for so many output elements."""
         inputs = 1 if self.groups is None else measure(self.inputs, alive) // self.groups
         products = inputs * self.kernel
@@ -64,7 +61,7 @@ class Linear:
     inputs: Extent
     bias: int
 
-    def operations(self, out: int, alive: Alive, convention: Convention) -> int:
+    def operations(self, out: Count, alive: Alive, convention: Convention) -> Count:
         """Operations for so many output elements."""
         return out * (2 * measure(self.inputs, alive) - 1 + self.bias)
 
@@ -75,7 +72,7 @@ class PerElement:
 
     cost: int
 
-    def operations(self, out: int, alive: Alive, convention: Convention) -> int:
+    def operations(self, out: Count, alive: Alive, convention: Convention) -> Count:
         """Operations for so many output elements."""
         return out * self.cost
 
@@ -86,9 +83,9 @@ class AdaptivePooling:
 
     inputs: Extent
 
-    def operations(self, out: int, alive: Alive, convention: Convention) -> int:
+    def operations(self, out: Count, alive: Alive, convention: Convention) -> Count:
         """Operations for so many output elements."""
-        return out * (measure(self.inputs, alive) // max(out, 1) + 1)
+        return out * (measure(self.inputs, alive) // np.maximum(out, 1) + 1)
 
 
 @dataclass(frozen=True)
@@ -98,7 +95,7 @@ class Softmax:
     batch: int
     channels: Extent
 
-    def operations(self, out: int, alive: Alive, convention: Convention) -> int:
+    def operations(self, out: Count, alive: Alive, convention: Convention) -> Count:
         """Operations for so many output elements."""
         return self.batch * (3 * measure(self.channels, alive) - 1)
 
