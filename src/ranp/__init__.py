@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         TraceError,
         UsageError,
     )
+    from ranp.experiments.own import RaceResult, race
     from ranp.exporting import Exported, export
     from ranp.graph import ChannelGraph
     from ranp.pruning import METHODS, Scores, register_method
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "ranp.api": ("Fit", "Result", "fit", "plan", "prune", "score", "search", "trace"),
     "ranp.errors": ("InfeasibleError", "IntegrityError", "RanpError", "TraceError", "UsageError"),
+    "ranp.experiments.own": ("RaceResult", "race"),
     "ranp.exporting": ("Exported", "export"),
     "ranp.graph": ("ChannelGraph",),
     "ranp.pruning": ("METHODS", "Scores", "register_method"),
@@ -54,6 +56,7 @@ __all__ = [
     "InfeasibleError",
     "IntegrityError",
     "Plan",
+    "RaceResult",
     "RanpError",
     "Result",
     "Scores",
@@ -68,6 +71,7 @@ __all__ = [
     "plan",
     "predict_training_memory",
     "prune",
+    "race",
     "register_method",
     "register_resource",
     "save_weights",

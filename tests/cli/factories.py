@@ -98,3 +98,25 @@ def raises() -> nn.Module:
 
 def number() -> int:
     return 3
+
+
+def wide() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv3d(1, 24, 3, padding=1), nn.ReLU(), nn.MaxPool3d(2), nn.Conv3d(24, 48, 3, padding=1),
+        nn.ReLU(), nn.Upsample(scale_factor=2), nn.Conv3d(48, 2, 1),
+    )  # fmt: skip
+
+
+def train(model: nn.Module, seed: int) -> Iterator[dict[str, float]]:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in batches() * 2:
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield {"agreement": float((model(x).argmax(1) == y).float().mean()), "loss": loss.item()}
+
+
+def train_badly(model: nn.Module, seed: int) -> Iterator[float]:
+    yield 0.5
+    raise ValueError("the disk is full")

@@ -25,6 +25,7 @@ from ranp.cli import (
     predict,
     profile,
     prune,
+    race,
     report,
     reproduce,
     runs,
@@ -45,7 +46,7 @@ app = typer.Typer(
 _PANELS = {
     "Prune": (demo, profile, prune, fit, score, plan, search, inspect, methods),
     "Train": (train, evaluate, predict, runs),
-    "Look": (report, compare, reproduce),
+    "Look": (report, compare, race, reproduce),
     "Measure": (bench, doctor),
     "Deploy": (export,),
 }

@@ -1,0 +1,162 @@
+"""Networks of one's own brought to a budget, before anything is trained."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ranp.errors import InfeasibleError, UsageError
+from ranp.experiments.loops import Loop
+from ranp.experiments.store import Cell
+from ranp.graph import Alive
+from ranp.pipeline import Batches, Scoring, Traced, make_plan, score
+from ranp.pruning import Choice, Chooser, LossFunction, Scores, make_forward
+from ranp.pruning.identity import fingerprint
+from ranp.pruning.search import DELTA, meet_budget
+from ranp.resources.budgets import Budget
+from ranp.slimming import Plan
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A network at a budget.
+
+    Attributes:
+        plan: Which neurons are kept.
+        alive: The living channels.
+        about: Costs, deviation from the budget and layers with a single neuron, as a comparison
+            shows them.
+    """
+
+    plan: Plan
+    alive: Alive
+    about: Mapping[str, Any]
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """Neurons of every layer."""
+        return {name: len(layer.kept) for name, layer in self.plan.layers.items()}
+
+
+@dataclass(frozen=True)
+class Unreachable:
+    """A method that cannot come down to a budget.
+
+    Attributes:
+        reason: Why, and which settings would help.
+        about: Costs of the nearest network.
+    """
+
+    reason: str
+    about: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Allocator:
+    """Brings methods to budgets on the network of a loop.
+
+    Attributes:
+        loop: The user's network and training.
+        score_with: Loader and loss to score with; None if all methods do without.
+        settings: Keywords of `Choice.make`, such as `coupling` and `floor`.
+    """
+
+    loop: Loop
+    score_with: tuple[Iterable[Any], LossFunction] | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def allocate(self, choice: Choice, budget: Budget) -> Planned | Unreachable:
+        """Return the network of a choice at a budget.
+
+        Methods that rank neurons keep to their ranking, also where the budget is missed by it.
+        """
+        chooser = self.chooser(choice)
+        window = {"window": DELTA} if choice.method.needs_scores else {}
+        try:
+            sparsity, alive = meet_budget(chooser, budget, **window)
+        except InfeasibleError as error:
+            sparsity = chooser.max_sparsity()
+            about = self._about(chooser, chooser.choose(sparsity), sparsity, budget)
+            return Unreachable(f"{error}{self._what_helps(choice, budget)}", about)
+        plan = make_plan(chooser, sparsity, alive=alive)
+        return Planned(plan, alive, self._about(chooser, alive, sparsity, budget))
+
+    def _what_helps(self, choice: Choice, budget: Budget) -> str:
+        """Return the settings that would bring a method down to a budget, for a message."""
+        others = {
+            "floor": ("auto", 1),
+            "coupling": ("sum", "mean"),
+        }
+        found = []
+        for name, values in others.items():
+            for value in values:
+                if value != getattr(choice, name):
+                    chooser = self.chooser(replace(choice, **{name: value}))
+                    try:
+                        meet_budget(chooser, budget)
+                    except InfeasibleError:
+                        continue
+                    found.append(f"{name}={value}")
+                    break
+        return f"; {' or '.join(found)} would" if found else ""
+
+    def chooser(self, choice: Choice) -> Chooser:
+        """Return the chooser of a choice on the network, scored if the method needs it."""
+        loop = self.loop
+        scores = self._scores(choice) if choice.method.needs_scores else None
+        return Chooser(loop.model, loop.graph, choice, scores)
+
+    def _scores(self, choice: Choice) -> Scores:
+        """Score the network, or read the scores that another method of the seed left."""
+        loop, method = self.loop, choice.method
+        if method.needs_data and self.score_with is None:
+            raise UsageError(
+                f"{method.name} scores with data; give score_with=(loader, loss), or methods "
+                "without data such as thin and power:-0.25"
+            )
+        loader, loss = self.score_with or (None, None)
+        statistics = sorted(statistic.name for statistic in method.statistics)
+        wanted = {
+            "kind": "loop scores",
+            "network": fingerprint(loop.graph),
+            "train": loop.name if method.needs_data else None,
+            "statistics": statistics,
+            "seed": choice.seed,
+        }
+
+        def compute(cell: Cell, place: Path) -> dict[str, Any]:
+            began = time.process_time()
+            traced = Traced(loop.model, loop.graph, Batches(loader))
+            forward = make_forward(loss, None) if method.needs_data else None
+            scores = score(traced, [method], Scoring(forward, seed=choice.seed))
+            scores.save(place / "scores.safetensors")
+            return {"batches": scores.batches, "cpu_seconds": time.process_time() - began}
+
+        loop.store.require(wanted, compute)
+        return Scores.load(loop.store.place(wanted) / "scores.safetensors")
+
+    def _about(
+        self, chooser: Chooser, alive: Alive, sparsity: float | None, budget: Budget | None
+    ) -> dict[str, Any]:
+        """Return what is known of a network before it is trained."""
+        loop = self.loop
+        costs, full = chooser.costs(alive), chooser.costs()
+        deviation = None
+        if budget is not None:
+            deviation = budget.total(costs) / budget.absolute(budget.total(full)).limit - 1
+        single = [
+            name
+            for name, kept in loop.graph.kept(alive).items()
+            if len(kept) == 1 < len(loop.graph.layers[name])
+        ]
+        return {
+            **costs.totals(),
+            "parameters": costs.parameters,
+            "deviation": deviation,
+            "sparsity": sparsity,
+            "one_neuron": single,
+            "full": {**full.totals(), "parameters": full.parameters},
+        }

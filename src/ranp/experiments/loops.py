@@ -1,0 +1,248 @@
+"""One's own training loop as cells of a store: any network, any data, any framework on top.
+
+A training function takes a network and a seed, trains it, and yields a metric at every check-in:
+
+    def train(model, seed):
+        for epoch in range(20):
+            ...
+            yield {"dice": 0.81, "loss": 0.4}      # or a single number; higher is better
+
+What a trained network is, is said by four things: the full network, the name of the training
+function, the number of neurons of every layer and the seed (see `Loop.cell`). How these numbers
+came about is not part of it. A slim network that is initialised afresh takes over nothing else, so
+two methods that allocate alike share a run, and stored runs outlive any change to a method.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ranp.errors import UsageError
+from ranp.experiments.store import Cell, Store
+from ranp.graph import Alive, ChannelGraph
+from ranp.pruning.identity import fingerprint
+from ranp.slimming import slim_model
+from ranp.user_code import blame
+
+Build = Callable[[], nn.Module]
+Train = Callable[[nn.Module, int], Iterable[Any]]
+Line = dict[str, float]
+"""What a training function said at a check-in, by name; the first that is no loss is the goal."""
+
+LOSS = "loss"
+_SINGLE = "metric"
+
+
+class Training:
+    """A training under way, which can be stopped at a check-in and go on later.
+
+    Each has random numbers of its own: trainings that take turns in a process come out as if each
+    had the process to itself.
+
+    Attributes:
+        curve: What was yielded so far.
+        cpu_seconds: CPU time that it took so far.
+        ended: Whether the training function has returned, or training has diverged.
+        diverged: Why the training was ended, if a value was not finite.
+    """
+
+    def __init__(self, train: Train, model: Callable[[], nn.Module], seed: int) -> None:
+        self.curve: list[Line] = []
+        self.cpu_seconds = 0.0
+        self.ended = False
+        self.diverged: str | None = None
+        self._random: dict[str, Any] | None = None
+        self._lines = self._run(train, model, seed)
+
+    @staticmethod
+    def _run(train: Train, model: Callable[[], nn.Module], seed: int) -> Generator[Any]:
+        torch.manual_seed(seed)
+        np.random.seed(seed % 2**32)
+        random.seed(seed)
+        lines = train(model(), seed)
+        if not isinstance(lines, Iterable):
+            raise UsageError(
+                "the training function must yield a metric at every check-in, "
+                f"got {type(lines).__name__}; write `yield metric` in its loop"
+            )
+        yield from lines
+
+    def advance(self, check_ins: int | None) -> None:
+        """Train until so many check-ins are there, or to the end."""
+        began = time.process_time()
+        with self._own_random_numbers():
+            while not self.ended and (check_ins is None or len(self.curve) < check_ins):
+                with blame("the training function"):
+                    line = next(self._lines, None)
+                self.ended = line is None
+                if line is not None:
+                    self._take(_checked(line))
+        self.cpu_seconds += time.process_time() - began
+
+    def _take(self, line: Line) -> None:
+        wrong = [name for name, value in line.items() if not math.isfinite(value)]
+        if not wrong:
+            self.curve.append(line)
+            return
+        self.ended = True
+        self.diverged = f"{wrong[0]} is {line[wrong[0]]} at check-in {len(self.curve) + 1}"
+        self._lines.close()
+
+    @contextmanager
+    def _own_random_numbers(self) -> Iterator[None]:
+        outer = _random_state()
+        if self._random is not None:
+            _set_random_state(self._random)
+        try:
+            yield
+        finally:
+            self._random = _random_state()
+            _set_random_state(outer)
+
+
+def _random_state() -> dict[str, Any]:
+    return {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+
+
+def _set_random_state(state: Mapping[str, Any]) -> None:
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])
+    torch.set_rng_state(state["torch"])
+    if state["cuda"]:
+        torch.cuda.set_rng_state_all(state["cuda"])
+
+
+def _checked(line: Any) -> Line:
+    """Return what was yielded as numbers by name.
+
+    Raises:
+        UsageError: It is neither a number nor numbers by name with a metric among them.
+    """
+    named = line if isinstance(line, Mapping) else {_SINGLE: line}
+    try:
+        values = {str(name): float(value) for name, value in named.items()}
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            "the training function must yield a number, or numbers by name, "
+            f"got {line!r}; write `yield dice` or `yield {{'dice': dice, 'loss': loss}}`"
+        ) from error
+    if all(name == LOSS for name in values):
+        raise UsageError(
+            "the training function must yield a metric beside the loss, higher is better; "
+            "write `yield {'dice': dice, 'loss': loss}`"
+        )
+    return values
+
+
+def goal_of(line: Mapping[str, float]) -> str:
+    """Return the name of the metric that counts: the first that is not the loss."""
+    return next(name for name in line if name != LOSS)
+
+
+class Loop:
+    """The user's network and training function, and the cells that they make.
+
+    Args:
+        store: Keeps the cells.
+        model: The full network.
+        graph: Its channel graph.
+        train: Trains a network with a seed, and yields at check-ins.
+        name: What the training is called in cells; cells of another name are other cells.
+    """
+
+    def __init__(
+        self, store: Store, model: nn.Module, graph: ChannelGraph, train: Train, *, name: str
+    ) -> None:
+        self.store, self.model, self.graph = store, model, graph
+        self.train, self.name = train, name
+        self._alive: dict[str, Alive] = {}
+        self._running: dict[str, Training] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process needs; trainings under way stay here."""
+        return {**vars(self), "_running": {}}
+
+    def cell(self, alive: Alive, seed: int, check_ins: int | None = None) -> Cell:
+        """Return the cell of a slim network's training.
+
+        What is hashed: the full network by the shapes of its parameters, the training by its name,
+        the number of living inputs and neurons of every layer, the seed, and after how many
+        check-ins it is stopped (None: never). Nothing else: not the method, not the budget.
+        """
+        widths = {
+            name: [int(alive[layer.inputs].sum()), int(alive[layer.neurons].sum())]
+            for name, layer in self.graph.layers.items()
+        }
+        cell = {
+            "kind": "loop",
+            "network": fingerprint(self.graph),
+            "train": self.name,
+            "widths": widths,
+            "seed": seed,
+            "check_ins": check_ins,
+        }
+        self._alive[_key(cell)] = alive
+        return cell
+
+    def __call__(self, cell: Cell, place: Path) -> dict[str, Any]:
+        """Train the network of a cell; is the `Compute` of the store.
+
+        Returns:
+            The curve, and the goal's last value as `accuracy`. `outcome` is "trained", or
+            "diverged" where a value is not finite.
+        """
+        key = _key(cell)
+        alive, seed = self._alive[key], cell["seed"]
+        running = self._running.get(key)
+        if running is None or len(running.curve) > (cell["check_ins"] or math.inf):
+            running = Training(
+                self.train,
+                lambda: slim_model(self.model, self.graph, alive, init="fresh", seed=seed),
+                seed,
+            )
+        self._running[key] = running
+        began = time.time()
+        running.advance(cell["check_ins"])
+        if cell["check_ins"] is None or running.ended:
+            del self._running[key]
+        result = {
+            "outcome": "trained" if running.diverged is None else "diverged",
+            "curve": running.curve,
+            "seconds": time.time() - began,
+            "cpu_seconds": running.cpu_seconds,
+        }
+        if running.diverged is not None:
+            return {**result, "reason": running.diverged}
+        if not running.curve:
+            raise UsageError("the training function must yield at least once, got nothing")
+        goal = goal_of(running.curve[-1])
+        return {**result, "goal": goal, "accuracy": running.curve[-1][goal]}
+
+    def run(self, alive: Alive, seed: int, check_ins: int) -> dict[str, Any]:
+        """Return the result of the first check-ins of a training; read off a whole run if any."""
+        whole = self.store.result(self.cell(alive, seed))
+        if whole is None:
+            return self.store.require(self.cell(alive, seed, check_ins), self)
+        share = check_ins / max(check_ins, len(whole["curve"]))
+        seconds = {name: share * whole[name] for name in ("seconds", "cpu_seconds")}
+        return {**whole, **seconds, "curve": whole["curve"][:check_ins]}
+
+
+def _key(cell: Cell) -> str:
+    """What is the same for all lengths of a training."""
+    return repr({name: value for name, value in cell.items() if name != "check_ins"})

@@ -1,0 +1,304 @@
+"""Comparisons and races with the user's own network and training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import RenderableType
+
+from ranp.errors import InfeasibleError, UsageError
+from ranp.experiments.allocating import Allocator, Planned, Unreachable
+from ranp.experiments.compare import FULL
+from ranp.experiments.loops import Build, Line, Loop, Train
+from ranp.experiments.race import Ladder, Rung, make_schedule
+from ranp.experiments.source_code import code_fingerprint
+from ranp.experiments.store import Store
+from ranp.files import write_sealed_json
+from ranp.graph import ExampleInput
+from ranp.pipeline import peek, trace
+from ranp.pruning import Choice, Coupling, LossFunction, Method
+from ranp.pruning.allocation import proportional, tilted_weights
+from ranp.pruning.coupling import Floor
+from ranp.report.terminal import plain, table
+from ranp.resources.budgets import Amount, Budget, parse_budgets
+from ranp.slimming import Plan
+from ranp.user_code import blame
+
+RACE = "race"
+
+DEFAULT_METHODS = (FULL, "thin", "ranp-f", "weighted", "power:-0.25")
+
+DEFAULT_CANDIDATES = ("thin", "weighted", "ranp-f", "power:-0.25", "power:0.25", "power:-0.5")
+"""The first ones race where the cost does not allow all."""
+
+DEFAULT_COST = 0.05
+"""Most that a race costs, as a share of the training that follows."""
+
+
+ScoreWith = tuple[Iterable[Any], LossFunction]
+
+
+def make_allocator(
+    build: Build,
+    train: Train,
+    store: Store,
+    *,
+    score_with: ScoreWith | None = None,
+    example_input: ExampleInput | None = None,
+    name: str | None = None,
+    **settings: Any,
+) -> Allocator:
+    """Return what brings a network of the user's to budgets, and knows how it is trained."""
+    batches = peek(None if score_with is None else score_with[0])
+    name = name or f"{train.__module__}:{getattr(train, '__qualname__', type(train).__name__)}"
+    with blame("the network's factory"):
+        model = build()
+    traced = trace(model, batches, example_input=example_input)
+    loop = Loop(store, traced.model, traced.graph, train, name=name)
+    if score_with is not None and batches.loader is not None:
+        score_with = (batches.loader, score_with[1])
+    return Allocator(loop, score_with, settings)
+
+
+@dataclass(frozen=True)
+class RaceResult:
+    """The winner of a race, and why it won.
+
+    Attributes:
+        winner: Name of the winning candidate.
+        plan: Its plan.
+        rungs: Standing at every rung.
+        refined: Refinements of the winner that were tried, and the check-in at which each fell
+            behind; None for one that won.
+        curves: What the trainings yielded.
+        widths: Neurons of every layer.
+        left_out: Candidates that could not race, and why.
+        stated: Most that the race could cost, as a share of the training that follows; candidates
+            have one budget, so shares of check-ins are shares of FLOPs.
+        spent: What it cost, the same.
+        cpu_seconds: CPU time that it took.
+    """
+
+    winner: str
+    plan: Plan
+    rungs: tuple[Rung, ...]
+    refined: Mapping[str, int | None]
+    curves: Mapping[str, Sequence[Line]]
+    widths: Mapping[str, Mapping[str, int]]
+    left_out: Mapping[str, str]
+    stated: float
+    spent: float
+    cpu_seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all but the plan as plain values, for JSON."""
+        return {
+            "schema": 1,
+            "kind": "race",
+            "winner": self.winner,
+            "rungs": [asdict(rung) for rung in self.rungs],
+            "refined": dict(self.refined),
+            "curves": {name: list(curve) for name, curve in self.curves.items()},
+            "widths": {name: dict(widths) for name, widths in self.widths.items()},
+            "left_out": dict(self.left_out),
+            "stated": self.stated,
+            "spent": self.spent,
+            "cpu_seconds": self.cpu_seconds,
+        }
+
+    def save(self, directory: str | Path) -> Path:
+        """Write the winner's plan and the race's record into a directory."""
+        out = Path(directory)
+        self.plan.save(out / "plan.json")
+        write_sealed_json(out / "race.json", self.to_dict())
+        return out
+
+    def __rich__(self) -> RenderableType:
+        """Return the standing as a table."""
+        rows = table(f"{self.winner} wins; the race cost {100 * self.spent:.3g} % of a training")
+        rows.add_column("candidate")
+        for rung in self.rungs:
+            rows.add_column(f"{rung.check_ins} check-ins", justify="right")
+        rows.add_column("neurons of each layer")
+        for name, widths in self.widths.items():
+            values = [_at(self.curves[name], rung.check_ins) for rung in self.rungs]
+            rows.add_row(name, *values, " ".join(map(str, widths.values())))
+        return rows
+
+    def __str__(self) -> str:
+        """Return the same as text."""
+        return plain(self)
+
+
+def _at(curve: Sequence[Line], check_ins: int) -> str:
+    """Format what a training said at a check-in."""
+    if len(curve) < check_ins:
+        return ""
+    return ", ".join(
+        f"{name} {value:.3g}" for name, value in list(curve[check_ins - 1].items())[:2]
+    )
+
+
+@dataclass
+class Racing:
+    """Runs the races of a comparison: one for each budget and seed.
+
+    Attributes:
+        allocator: Brings candidates to a budget.
+        length: Check-ins of a whole training.
+        candidates: Names of methods; the default ones if None.
+        cost: Most that a race may cost, as a share of the training that follows.
+        tell: Called with the stated cost before anything is trained.
+    """
+
+    allocator: Allocator
+    length: int
+    candidates: Sequence[str] | None = None
+    cost: float = DEFAULT_COST
+    tell: Callable[[str], None] = lambda text: None
+
+    def run(self, budget: Budget, seed: int) -> RaceResult:
+        """Race the candidates at a budget."""
+        loop = self.allocator.loop
+        allocations, left_out = self._line_up(budget, seed)
+        schedule = make_schedule(len(allocations), self.length, self.cost)
+        self.tell(
+            f"Race of {schedule.rungs[0][1]} candidates: at most {100 * schedule.cost:.3g} % of "
+            f"the training that follows ({schedule.check_ins} of {self.length} check-ins)"
+        )
+        runs: dict[str, dict[str, Any]] = {}
+
+        def curve(name: str, check_ins: int) -> Sequence[Line]:
+            found = loop.run(allocations[name].alive, seed, check_ins)
+            if len(found["curve"]) >= len(runs.get(name, found)["curve"]):
+                runs[name] = found
+            curve: Sequence[Line] = found["curve"]
+            return curve
+
+        ladder = Ladder(schedule, curve)
+        winner = ladder.run(list(allocations))
+        refined = (
+            self._refinements(winner, allocations[winner], budget, seed) if schedule.refined else {}
+        )
+        allocations |= refined
+        winner = ladder.refine(winner, list(refined))
+        raced = [name for name in allocations if name in runs]
+        return RaceResult(
+            winner=winner,
+            plan=allocations[winner].plan,
+            rungs=tuple(ladder.rungs),
+            refined=ladder.refined,
+            curves={name: runs[name]["curve"] for name in raced},
+            widths={name: allocations[name].widths for name in raced},
+            left_out=left_out,
+            stated=schedule.cost,
+            spent=sum(len(run["curve"]) for run in runs.values()) / self.length,
+            cpu_seconds=sum(run["cpu_seconds"] for run in runs.values()),
+        )
+
+    def _line_up(self, budget: Budget, seed: int) -> tuple[dict[str, Planned], dict[str, str]]:
+        """Return the candidates' networks at a budget, and those left out with the reason."""
+        loop = self.allocator.loop
+        allocations: dict[str, Planned] = {}
+        left_out: dict[str, str] = {}
+        names: dict[Path, str] = {}
+        for choice in self._choices(seed):
+            name = choice.method.name
+            found = self.allocator.allocate(choice, budget)
+            if isinstance(found, Unreachable):
+                left_out[name] = found.reason
+                continue
+            place = loop.store.place(loop.cell(found.alive, seed))
+            if place in names:
+                left_out[name] = f"it is the same network as {names[place]}"
+                continue
+            names[place] = name
+            allocations[name] = found
+        if not allocations:
+            raise InfeasibleError(f"no candidate can race: {'; '.join(left_out.values())}")
+        return allocations, left_out
+
+    def _refinements(
+        self, winner: str, won: Planned, budget: Budget, seed: int
+    ) -> dict[str, Planned]:
+        """Return the networks around the winner's, at the same budget."""
+        chooser = self.allocator.chooser(Choice.make("thin"))
+        refined: dict[str, Planned] = {}
+        for tilt, weights in tilted_weights(chooser, won.alive).items():
+            rule = proportional(weights)
+            method = Method(f"{winner} {tilt}", "refined in a race", selection=rule, floor="auto")
+            found = self.allocator.allocate(Choice.make(method, seed=seed), budget)
+            if isinstance(found, Planned):
+                refined[method.name] = found
+        return refined
+
+    def _choices(self, seed: int) -> list[Choice]:
+        allocator = self.allocator
+        names = DEFAULT_CANDIDATES if self.candidates is None else self.candidates
+        choices = [Choice.make(name, seed=seed, **allocator.settings) for name in names]
+        if self.candidates is None and allocator.score_with is None:
+            choices = [choice for choice in choices if not choice.method.needs_data]
+        return choices
+
+
+def race(
+    build: Build,
+    train: Train,
+    *,
+    budget: Mapping[str, Amount],
+    length: int,
+    candidates: Sequence[str] | Literal["default"] = "default",
+    cost: float = DEFAULT_COST,
+    seed: int = 0,
+    score_with: ScoreWith | None = None,
+    example_input: ExampleInput | None = None,
+    name: str | None = None,
+    lam: float | None = None,
+    coupling: Coupling = "paper",
+    floor: Floor = 0,
+    out: str | Path = "out/race",
+    tell: Callable[[str], None] = print,
+) -> RaceResult:
+    """Race allocations of one cost on the user's own data, and return the winner's plan.
+
+    All candidates are brought to the budget and trained a little; the worse half is dropped rung
+    by rung, by training loss and metric together; then a few refinements of the winner are tried.
+    Killed, the same call goes on; started several times, processes share the work.
+
+    Args:
+        build: Returns the full network.
+        train: Trains a network and yields at check-ins (see `compare`).
+        budget: What the slim network may cost, such as {"flops": "10%"}.
+        length: Check-ins of the whole training that follows.
+        candidates: Names out of `ranp.METHODS`, the most promising first; methods that score with
+            data are among the default ones if `score_with` is given.
+        cost: Most that the race may cost, as a share of the training that follows, in FLOPs.
+        seed: Seed of scores, fresh weights and trainings.
+        score_with: Loader and `loss(output, target)` to score with.
+        example_input: What to trace the network with; the first batch's input if None.
+        name: What the training is called in the store; the function's name if None.
+        lam: lambda of Eq. 10; 11 if None.
+        coupling: How channels that are tied by additions are decided.
+        floor: Least number of neurons that every layer keeps, or "auto".
+        out: Directory of the runs.
+        tell: Called with what the race costs at the most, before anything is trained.
+    """
+    budgets = parse_budgets(budget)
+    if len(budgets) != 1:
+        raise UsageError(f"a race must have one budget, got {len(budgets)}")
+    allocator = make_allocator(
+        build,
+        train,
+        Store(Path(out) / "cells", code=code_fingerprint(train)),
+        score_with=score_with,
+        example_input=example_input,
+        name=name,
+        lam=lam,
+        coupling=coupling,
+        floor=floor,
+    )
+    names = None if candidates == "default" else candidates
+    return Racing(allocator, length, names, cost, tell).run(budgets[0], seed)

@@ -1,0 +1,198 @@
+"""The race: allocations of one cost, trained a little, the worse ones dropped rung by rung.
+
+All candidates are brought to the same budget, so a check-in of each costs the same FLOPs. They are
+trained to the first rung, the better half to the next, which is twice as far, and so on; what is
+left of the cost goes to a few refinements of the winner, which must beat it at every rung.
+
+Halving is synchronous: a rung is judged when all its candidates are there. (The pruners of tuning
+libraries judge as candidates come in, so the first is always trained to the end: neither cost nor
+winner would be fixed by the seed.) Curves are cells of the store: a killed race goes on, several
+processes share one, and what a comparison has trained already is not trained again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from ranp.errors import UsageError
+from ranp.experiments.loops import LOSS, Line, goal_of
+
+Curve = Callable[[str, int], Sequence[Line]]
+"""`curve(candidate, check_ins)` -> what its training yields at the first check-ins."""
+
+REFINED_AT_MOST = 4
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How far a race goes, and what it costs at the most.
+
+    Attributes:
+        rungs: Check-ins up to which candidates are trained, and how many are.
+        refined: Refinements of the winner that can be afforded after that.
+        length: Check-ins of a whole training.
+    """
+
+    rungs: tuple[tuple[int, int], ...]
+    refined: int
+    length: int
+
+    @property
+    def check_ins(self) -> int:
+        """The most check-ins that are trained, over all candidates."""
+        done, total = 0, 0
+        for check_ins, candidates in self.rungs:
+            total += candidates * (check_ins - done)
+            done = check_ins
+        return total + self.refined * done
+
+    @property
+    def cost(self) -> float:
+        """The same as a share of the training that follows."""
+        return self.check_ins / self.length
+
+
+def make_schedule(candidates: int, length: int, cost: float, first: int | None = None) -> Schedule:
+    """Return the longest race that a cost allows.
+
+    Args:
+        candidates: Number of candidates.
+        length: Check-ins of a whole training.
+        cost: Most that the race may cost, as a share of the training that follows.
+        first: Check-ins of the first rung; as many as the cost allows if None.
+
+    Raises:
+        UsageError: The cost does not allow one check-in of two candidates.
+    """
+    if length < 1 or not 0 < cost < math.inf:
+        raise UsageError(f"length and cost of a race must be positive, got {length} and {cost}")
+    if candidates == 1:
+        return Schedule(((0, 1),), 0, length)  # it has won
+    allowed = math.floor(cost * length + 1e-9)
+    while candidates >= 2:
+        most = first or max(1, allowed // candidates)
+        for start in range(most, (first or 1) - 1, -1):
+            rungs = _rungs(candidates, start, length)
+            plain = Schedule(rungs, 0, length)
+            if plain.check_ins <= allowed:
+                spare = (allowed - plain.check_ins) // rungs[-1][0]
+                return Schedule(rungs, min(REFINED_AT_MOST, spare), length)
+        candidates -= 1
+    least = Schedule(_rungs(2, first or 1, length), 0, length)
+    raise UsageError(
+        f"a race of two candidates costs {100 * least.cost:.3g} % of the training at least, got "
+        f"cost={cost:g}; give cost={math.ceil(1000 * least.cost) / 1000:g}, or yield more often"
+    )
+
+
+def _rungs(candidates: int, first: int, length: int) -> tuple[tuple[int, int], ...]:
+    """Return check-ins and candidates of every rung: half as many go twice as far."""
+    rungs, check_ins = [], first
+    while True:
+        check_ins = min(check_ins, length)
+        rungs.append((check_ins, candidates))
+        if candidates <= 2 or check_ins == length:
+            return tuple(rungs)
+        candidates, check_ins = math.ceil(candidates / 2), 2 * check_ins
+
+
+def standing(curves: Mapping[str, Sequence[Line]]) -> list[str]:
+    """Return candidates by how they do, the best first.
+
+    Each is ranked by its training loss and by its metric, both the mean over the second half of
+    the check-ins; the sum of ranks counts, of equals the loss. A training that says no loss is
+    ranked by its metric alone. Trainings that diverged, and so ended before the others, come last.
+    """
+    longest = max(curves.values(), key=len)
+    goal = goal_of(longest[-1]) if longest else LOSS
+    goals = {name: _recent(curve, goal) for name, curve in curves.items()}
+    losses = {name: -_recent(curve, LOSS) for name, curve in curves.items()}
+    order = list(curves)
+    by_goal, by_loss = _ranks(goals), _ranks(losses)
+
+    def key(name: str) -> tuple[bool, float, float, int]:
+        return (
+            len(curves[name]) < len(longest),
+            by_goal[name] + by_loss[name],
+            -losses[name],
+            order.index(name),
+        )
+
+    return sorted(curves, key=key)
+
+
+def _recent(curve: Sequence[Line], name: str) -> float:
+    """Return the mean over the second half of a curve; 0 where nothing is said."""
+    values = [line[name] for line in curve[len(curve) // 2 :] if name in line]
+    return fmean(values) if values else 0.0
+
+
+def _ranks(values: Mapping[str, float]) -> dict[str, float]:
+    """Return the rank of each value, the largest 0; equals share the mean of theirs."""
+    return {
+        name: sum(other > value for other in values.values())
+        + 0.5 * (sum(other == value for other in values.values()) - 1)
+        for name, value in values.items()
+    }
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A rung that was judged.
+
+    Attributes:
+        check_ins: How far its candidates were trained.
+        standing: Candidates, the best first.
+        kept: Those that go on.
+    """
+
+    check_ins: int
+    standing: tuple[str, ...]
+    kept: tuple[str, ...]
+
+
+@dataclass
+class Ladder:
+    """A race under way.
+
+    Attributes:
+        schedule: How far it goes.
+        curve: Trains a candidate.
+        rungs: What was judged so far.
+        refined: Refinements of the winner that were tried, and at which rung each was dropped;
+            None for one that won.
+    """
+
+    schedule: Schedule
+    curve: Curve
+    rungs: list[Rung] = field(default_factory=list)
+    refined: dict[str, int | None] = field(default_factory=dict)
+
+    def run(self, candidates: Sequence[str]) -> str:
+        """Race the candidates; return the winner."""
+        left = list(candidates)[: self.schedule.rungs[0][1]]
+        for number, (check_ins, _) in enumerate(self.schedule.rungs):
+            order = left
+            if check_ins:
+                order = standing({name: self.curve(name, check_ins) for name in left})
+            last = number == len(self.schedule.rungs) - 1
+            keep = 1 if last else self.schedule.rungs[number + 1][1]
+            self.rungs.append(Rung(check_ins, tuple(order), tuple(order[:keep])))
+            left = order[:keep]
+        return left[0]
+
+    def refine(self, winner: str, refinements: Sequence[str]) -> str:
+        """Try refinements of the winner, one by one; return the winner of all."""
+        for name in refinements[: self.schedule.refined]:
+            self.refined[name] = None
+            for rung in self.rungs:
+                curves = {each: self.curve(each, rung.check_ins) for each in (winner, name)}
+                if standing(curves)[0] != name:
+                    self.refined[name] = rung.check_ins
+                    break
+            else:
+                winner = name
+        return winner

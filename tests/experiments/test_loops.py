@@ -1,0 +1,160 @@
+"""One's own training loop as cells of a store."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ranp.errors import UsageError
+from ranp.experiments.loops import Loop, Training
+from ranp.experiments.store import Store
+from ranp.graph import build_graph
+
+SHAPE = (1, 1, 8, 8)
+
+
+def build() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 4, 3, padding=1), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2),
+    )  # fmt: skip
+
+
+def train(model: nn.Module, seed: int) -> Iterator[dict[str, float]]:
+    """Draws from all global generators, as users' code does."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(4):
+        x = torch.randn(4, *SHAPE[1:]) + random.random() + np.random.rand()
+        y = (x.mean((1, 2, 3)) > 0.5).long()
+        loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield {"accuracy": float((model(x).argmax(1) == y).float().mean()), "loss": loss.item()}
+
+
+def make_loop(path: Path, train: Any = train) -> Loop:
+    model = build()
+    return Loop(Store(path), model, build_graph(model, SHAPE), train, name="mine")
+
+
+def halved(loop: Loop) -> Any:
+    alive = loop.graph.all_alive()
+    alive[loop.graph.layers["0"].neurons[4:]] = False
+    return alive
+
+
+def test_a_cell_is_network_training_widths_and_seed(tmp_path: Path) -> None:
+    loop = make_loop(tmp_path)
+    cell = dict(loop.cell(halved(loop), 3))
+    assert len(cell.pop("network")) == 64
+    assert cell == {
+        "kind": "loop",
+        "train": "mine",
+        "widths": {"0": [1, 4], "2": [4, 4], "6": [4, 2]},
+        "seed": 3,
+        "check_ins": None,
+    }
+
+
+def test_allocations_alike_share_a_cell(tmp_path: Path) -> None:
+    loop = make_loop(tmp_path)
+    other = loop.graph.all_alive()
+    other[loop.graph.layers["0"].neurons[:4]] = False
+    place = loop.store.place
+    assert place(loop.cell(other, 0)) == place(loop.cell(halved(loop), 0))
+    assert place(loop.cell(other, 0)) != place(loop.cell(other, 1))
+
+
+def test_trainings_that_take_turns_come_out_as_if_alone(tmp_path: Path) -> None:
+    alone = make_loop(tmp_path / "alone")
+    expected = [
+        alone.store.require(alone.cell(halved(alone), seed), alone)["curve"] for seed in (0, 1)
+    ]
+    turns = make_loop(tmp_path / "turns")
+    for check_ins in (1, 2, 4):
+        curves = [turns.run(halved(turns), seed, check_ins)["curve"] for seed in (0, 1)]
+        assert curves == [curve[:check_ins] for curve in expected]
+    assert expected[0] != expected[1]
+
+
+def test_a_race_goes_on_in_another_process_as_if_never_killed(tmp_path: Path) -> None:
+    first = make_loop(tmp_path)
+    begun = first.run(halved(first), 0, 2)["curve"]
+    second = make_loop(tmp_path)  # knows the store only
+    curve = second.run(halved(second), 0, 4)["curve"]
+    assert curve[:2] == begun
+
+
+def test_a_whole_run_is_read_not_trained_again(tmp_path: Path) -> None:
+    loop = make_loop(tmp_path)
+    whole = loop.store.require(loop.cell(halved(loop), 0), loop)
+
+    def never(model: nn.Module, seed: int) -> Iterator[float]:
+        raise AssertionError
+
+    assert make_loop(tmp_path, never).run(halved(loop), 0, 3)["curve"] == whole["curve"][:3]
+
+
+def test_random_numbers_outside_are_left_alone(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    loop = make_loop(tmp_path)
+    alive = halved(loop)
+    torch.manual_seed(5)
+    loop.run(alive, 0, 1)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_training_that_diverges_ends_there(tmp_path: Path) -> None:
+    def diverges(model: nn.Module, seed: int) -> Iterator[float]:
+        yield 0.5
+        yield float("nan")
+        raise AssertionError
+
+    loop = make_loop(tmp_path, diverges)
+    result = loop.store.require(loop.cell(halved(loop), 0), loop)
+    assert result["outcome"] == "diverged"
+    assert result["curve"] == [{"metric": 0.5}]
+    assert result["reason"] == "metric is nan at check-in 2"
+
+
+def wrong(yielded: Any) -> Any:
+    def train(model: nn.Module, seed: int) -> Iterator[Any]:
+        yield yielded
+
+    return train
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        (wrong("high"), "must yield a number"),
+        (wrong({"loss": 0.5}), "a metric beside the loss"),
+        (lambda model, seed: 0.5, "must yield a metric at every check-in, got float"),
+        (lambda model, seed: iter(()), "must yield at least once"),
+    ],
+)
+def test_what_is_no_training_function_is_refused(tmp_path: Path, train: Any, message: str) -> None:
+    loop = make_loop(tmp_path, train)
+    with pytest.raises(UsageError, match=message):
+        loop.store.require(loop.cell(halved(loop), 0), loop)
+
+
+def test_errors_of_the_users_code_name_its_line() -> None:
+    def fails(model: nn.Module, seed: int) -> Iterator[float]:
+        yield 0.5
+        raise ValueError("no such file")
+
+    training = Training(fails, build, 0)
+    line = fails.__code__.co_firstlineno + 2
+    with pytest.raises(UsageError, match=rf"ValueError: no such file \(test_loops.py:{line}\)"):
+        training.advance(None)

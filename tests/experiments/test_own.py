@@ -1,0 +1,115 @@
+"""Comparisons and races with one's own training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ranp.errors import UsageError
+from ranp.experiments.own import race
+
+SHAPE = (1, 1, 12, 12)
+
+
+def build() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 24, 3, padding=1), nn.ReLU(), nn.Conv2d(24, 24, 3, padding=1), nn.ReLU(),
+        nn.MaxPool2d(2), nn.Conv2d(24, 48, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(48, 48, 3, padding=1), nn.ReLU(), nn.Conv2d(48, 2, 1),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+    )  # fmt: skip
+
+
+def batch(size: int = 8) -> tuple[Tensor, Tensor]:
+    y = torch.randint(2, (size,))
+    x = torch.randn(size, *SHAPE[1:])
+    x[:, 0, :, :6] += y[:, None, None].float()
+    return x, y
+
+
+def train(model: nn.Module, seed: int) -> Iterator[dict[str, float]]:
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(20):
+        x, y = batch()
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield {"accuracy": float((model(x).argmax(1) == y).float().mean()), "loss": loss.item()}
+
+
+def score_with() -> tuple[Any, Any]:
+    torch.manual_seed(0)
+    return [batch(1) for _ in range(4)], F.cross_entropy
+
+
+def make_race(path: Path, **options: Any) -> Any:
+    lines: list[str] = []
+    options = {"budget": {"flops": "20%"}, "length": 20, "cost": 1.2, **options}
+    found = race(build, train, out=path, tell=lines.append, **options)
+    return found, lines
+
+
+def test_a_race_keeps_its_stated_cost_and_hands_back_a_plan_at_the_budget(tmp_path: Path) -> None:
+    found, lines = make_race(tmp_path, score_with=score_with())
+    assert lines[0].startswith("Race of 6 candidates: at most ")
+    assert found.spent <= found.stated <= 1.2
+    assert found.spent == sum(len(curve) for curve in found.curves.values()) / 20
+    slim, full = found.plan.costs["slim"]["gflops"], found.plan.costs["full"]["gflops"]
+    assert slim == pytest.approx(0.2 * full, rel=0.02)
+    assert found.winner in found.rungs[-1].standing or found.refined[found.winner] is None
+    plan = type(found.plan).load(found.save(tmp_path / "won") / "plan.json")
+    assert plan.apply(build())(torch.zeros(SHAPE)).shape == (1, 2)
+
+
+def test_a_race_is_decided_by_its_seed(tmp_path: Path) -> None:
+    first, _ = make_race(tmp_path / "a", score_with=score_with())
+    second, _ = make_race(tmp_path / "b", score_with=score_with())
+    assert first.to_dict() | {"cpu_seconds": 0} == second.to_dict() | {"cpu_seconds": 0}
+
+
+def test_a_race_that_was_run_trains_nothing_again(tmp_path: Path) -> None:
+    first, _ = make_race(tmp_path, example_input=SHAPE)
+
+    def never(model: nn.Module, seed: int) -> Iterator[float]:
+        raise AssertionError
+
+    never.__qualname__, never.__module__ = train.__qualname__, train.__module__
+    again = race(
+        build, never, budget={"flops": "20%"}, length=20, cost=1.2, out=tmp_path, tell=str,
+        example_input=SHAPE,
+    )  # fmt: skip
+    assert again.to_dict() == first.to_dict()
+
+
+def test_without_data_only_rules_race(tmp_path: Path) -> None:
+    found, _ = make_race(tmp_path, example_input=SHAPE)
+    raced = set(found.rungs[0].standing)
+    assert raced == {"thin", "power:-0.25", "power:0.25", "power:-0.5"}
+
+
+def test_candidates_out_of_reach_are_left_out_with_what_would_help(tmp_path: Path) -> None:
+    found, _ = make_race(
+        tmp_path, candidates=["thin", "power:-0.25", "vanilla"], score_with=score_with(),
+        budget={"flops": "1%"},
+    )  # fmt: skip
+    assert "vanilla" not in found.rungs[0].standing
+    assert "floor=auto" in found.left_out["vanilla"]
+
+
+def test_a_race_has_one_budget(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="must have one budget, got 2"):
+        make_race(tmp_path, budget={"flops": "20%", "params": "20%"}, example_input=SHAPE)
+
+
+def test_the_only_candidate_wins_without_a_race(tmp_path: Path) -> None:
+    found, _ = make_race(tmp_path, candidates=["thin", "layerwise"], example_input=SHAPE)
+    assert found.winner == "thin"
+    assert found.left_out == {"layerwise": "it is the same network as thin"}
+    assert found.spent == 0

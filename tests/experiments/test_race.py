@@ -1,0 +1,100 @@
+"""The race: its schedule, its order and its cost."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ranp.errors import UsageError
+from ranp.experiments.race import Ladder, Schedule, make_schedule, standing
+
+
+def lines(*metrics: float, loss: float | None = None) -> list[dict[str, float]]:
+    more = {} if loss is None else {"loss": loss}
+    return [{"dice": value, **more} for value in metrics]
+
+
+def test_half_of_the_candidates_go_twice_as_far() -> None:
+    schedule = make_schedule(8, length=1000, cost=0.05)
+    assert schedule.rungs == ((3, 8), (6, 4), (12, 2))
+    # 8 x 3, then 4 x 3 more, then 2 x 6 more: 48 of the 50 check-ins that 5 % are
+    assert schedule.check_ins == 48
+    assert schedule.cost == 0.048
+    assert schedule.refined == 0
+
+
+def test_what_is_left_of_the_cost_goes_to_refinements() -> None:
+    schedule = make_schedule(4, length=100, cost=0.2, first=1)
+    assert schedule.rungs == ((1, 4), (2, 2))  # 6 check-ins; 14 more are 7 refinements of 2 each
+    assert schedule.refined == 4
+    assert schedule.check_ins == 14
+
+
+def test_candidates_are_left_out_where_the_cost_does_not_allow_all() -> None:
+    assert make_schedule(8, length=40, cost=0.05).rungs == ((1, 2),)
+
+
+def test_a_cost_that_allows_no_race_is_refused_with_one_that_does() -> None:
+    with pytest.raises(UsageError, match=r"cost=0\.2, or yield more often"):
+        make_schedule(5, length=10, cost=0.05)
+
+
+@given(candidates=st.integers(2, 20), length=st.integers(40, 5000), cost=st.floats(0.05, 2))
+def test_the_cost_is_kept(candidates: int, length: int, cost: float) -> None:
+    schedule = make_schedule(candidates, length, cost)
+    assert schedule.check_ins <= cost * length + 1e-6
+    assert schedule.rungs[0][1] <= candidates
+    assert schedule.rungs[-1][0] <= length
+
+
+def test_loss_and_metric_decide_together() -> None:
+    curves = {
+        "a": lines(0.0, 0.1, loss=0.9),
+        "b": lines(0.0, 0.5, loss=0.5),
+        "c": lines(0.0, 0.4, loss=0.8),
+    }
+    assert standing(curves) == ["b", "c", "a"]
+
+
+def test_of_equals_the_smaller_loss_counts() -> None:
+    assert standing({"a": lines(0.5, loss=0.6), "b": lines(0.4, loss=0.5)}) == ["b", "a"]
+
+
+def test_a_curve_is_judged_by_its_second_half() -> None:
+    assert standing({"a": lines(0.9, 0.9, 0.1, 0.1), "b": lines(0.0, 0.0, 0.2, 0.2)})[0] == "b"
+
+
+def test_what_diverged_comes_last() -> None:
+    curves = {"a": lines(0.9), "b": lines(0.0, 0.0), "c": []}
+    assert standing(curves)[0] == "b"
+
+
+class Fixed:
+    """Candidates whose metric is known; counts what is trained, from the check-in it was at."""
+
+    def __init__(self, **metrics: float) -> None:
+        self.metrics = metrics
+        self.trained: dict[str, int] = {}
+
+    def __call__(self, name: str, check_ins: int) -> list[dict[str, float]]:
+        self.trained[name] = max(check_ins, self.trained.get(name, 0))
+        return lines(*[self.metrics[name]] * check_ins)
+
+
+def test_the_best_wins_and_the_others_stop_where_they_are_dropped() -> None:
+    curve = Fixed(a=0.1, b=0.4, c=0.3, d=0.2)
+    ladder = Ladder(Schedule(((1, 4), (2, 2)), 0, 10), curve)
+    assert ladder.run("abcd") == "b"
+    assert [rung.standing for rung in ladder.rungs] == [("b", "c", "d", "a"), ("b", "c")]
+    assert curve.trained == {"a": 1, "b": 2, "c": 2, "d": 1}
+
+
+def test_a_refinement_must_beat_the_winner_at_every_rung() -> None:
+    curve = Fixed(a=0.1, b=0.4, worse=0.3, better=0.5, untried=0.9)
+    ladder = Ladder(Schedule(((1, 2), (2, 2)), 2, 10), curve)
+    winner = ladder.run("ab")
+    assert ladder.refine(winner, ["worse", "better", "untried"]) == "better"
+    assert ladder.refined == {"worse": 1, "better": None}
+    assert curve.trained["worse"] == 1
+    assert sum(curve.trained.values()) <= ladder.schedule.check_ins
