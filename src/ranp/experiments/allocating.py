@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -87,21 +88,16 @@ class Allocator:
     def _what_helps(self, choice: Choice, budget: Budget) -> str:
         """Return the settings that would bring a method down to a budget, for a message."""
         others = {
-            "floor": ("auto", 1),
-            "coupling": ("sum", "mean"),
+            "floor=auto": replace(choice, floor="auto"),
+            "floor=1": replace(choice, floor=1),
+            "coupling=sum": replace(choice, coupling="sum"),
+            "coupling=mean": replace(choice, coupling="mean"),
         }
-        found = []
-        for name, values in others.items():
-            for value in values:
-                if value != getattr(choice, name):
-                    chooser = self.chooser(replace(choice, **{name: value}))
-                    try:
-                        meet_budget(chooser, budget)
-                    except InfeasibleError:
-                        continue
-                    found.append(f"{name}={value}")
-                    break
-        return f"; {' or '.join(found)} would" if found else ""
+        for name, other in others.items():
+            with suppress(InfeasibleError):
+                meet_budget(self.chooser(other), budget)
+                return f"; {name} would"
+        return ""
 
     def chooser(self, choice: Choice) -> Chooser:
         """Return the chooser of a choice on the network, scored if the method needs it."""
