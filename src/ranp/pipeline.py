@@ -316,6 +316,7 @@ class Result:
         data: str | None = None,
         measured: Mapping[str, Mapping[str, float]] | None = None,
         timelines: Mapping[str, Mapping[str, Any]] | None = None,
+        fit: Mapping[str, Any] | None = None,
     ) -> Path:
         """Write plan, weights, scores and record into a directory; `ranp report` makes the page.
 
@@ -325,6 +326,7 @@ class Result:
             data: What the network was scored with, for the report.
             measured: Time and memory of training steps (see `ranp.recording.make_record`).
             timelines: Bytes alive in a training step (the same).
+            fit: Training step and budgets that the network was fitted to (the same).
 
         Returns:
             The directory.
@@ -343,6 +345,7 @@ class Result:
             data=data,
             measured=measured,
             timelines=timelines,
+            fit=fit,
             files={name: out / name for name in names},
         )
         write_record(out, record)

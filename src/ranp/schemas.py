@@ -152,6 +152,21 @@ class _Named(_Content):
     name: str
 
 
+class _Budgeted(_Content):
+    resource: str
+    full: str | None
+    slim: str
+    budget: str | None
+    shares: Annotated[list[float | None], Field(min_length=2, max_length=2)]
+
+
+class _Fit(_Content):
+    step: dict[str, Any]
+    rows: list[_Budgeted]
+    verdict: str
+    notes: list[str]
+
+
 class PruningFile(_File):
     """The record of a pruning."""
 
@@ -167,6 +182,7 @@ class PruningFile(_File):
     rows: list[_Named]
     layers: list[_Named]
     blocks: list[NamedSize] = []
+    fit: _Fit | None = None
 
 
 class CellFile(_File):

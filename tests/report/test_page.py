@@ -12,6 +12,7 @@ from itertools import pairwise
 import pytest
 from torch import nn
 
+import ranp
 from ranp.errors import IntegrityError, UsageError
 from ranp.files import write_sealed_json
 from ranp.graph import build_graph
@@ -171,6 +172,23 @@ def test_the_slider_offers_what_the_scores_allow():
     without = make_chooser("unet", "layerwise")
     object.__setattr__(without, "scores", None)
     assert set(explorable(without)) == {"layerwise", "random"}
+
+
+def test_the_page_of_a_fit_says_first_what_the_terminal_says(tmp_path):
+    model = nn.Sequential(nn.Conv3d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv3d(16, 2, 1))
+    fitted = ranp.fit(model, memory="60%", batch=2, input=(1, 8, 8, 8), method="layerwise")
+    fitted.save(tmp_path)
+    shown = text_of(write_report(tmp_path))
+    (memory,) = (row for row in fitted.rows() if row["budget"])
+    head, _, rest = shown.partition("Memory of a training step")
+    assert "batch 2" in head and "input 1 × 8 × 8 × 8" in head and "optimizer adam" in head
+    assert rest.startswith(f" {memory['slim']} from {memory['full']}")
+    assert f"budget {memory['budget']}" in rest and fitted.verdict in shown
+    assert shown.index("Memory of a training step") < shown.index("Operations")
+    answers = shown[: shown.index("The network")]
+    assert "Activation memory" not in answers
+    terminal = str(fitted)
+    assert all(memory[key] in terminal for key in ("full", "slim", "budget"))
 
 
 def test_errors_name_the_way_out(chooser, tmp_path):

@@ -36,11 +36,17 @@ class Fit(Result, Fitted):
         data: str | None = None,
         measured: Mapping[str, Mapping[str, float]] | None = None,
         timelines: Mapping[str, Mapping[str, Any]] | None = None,
+        fit: Mapping[str, Any] | None = None,
     ) -> Path:
-        """Write what `Result.save` writes; the timelines are those of the step that was fitted."""
+        """Write what `Result.save` writes, with the step that was fitted and its budgets."""
         lines = {name: timeline_of(memory) for name, memory in self.memory.items()}
         return super().save(
-            directory, command=command, data=data, measured=measured, timelines=timelines or lines
+            directory,
+            command=command,
+            data=data,
+            measured=measured,
+            timelines=timelines or lines,
+            fit=fit or self.about(),
         )
 
     def summary(self) -> dict[str, Any]:

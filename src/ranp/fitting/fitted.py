@@ -53,6 +53,32 @@ class Fitted:
         limit = next(b for b in self.budgets if b.resource == self.binding)
         return f"Sparsity {self.sparsity:.4f} keeps every budget; {self.binding} ({limit}) binds."
 
+    def rows(self) -> list[dict[str, Any]]:
+        """Return each resource for people: full, slim, budget; its shares of full and budget."""
+        limits = {budget.resource: budget.limit for budget in self.budgets}
+        rows = []
+        for name, value in self.figures["slim"].items():
+            full, limit = self.figures["full"].get(name), limits.get(name)
+            rows.append(
+                {
+                    "resource": name,
+                    "full": None if full is None else describe(name, full),
+                    "slim": describe(name, value),
+                    "budget": None if limit is None else describe(name, limit),
+                    "shares": [value / each if each else None for each in (full, limit)],
+                }
+            )
+        return rows
+
+    def about(self) -> dict[str, Any]:
+        """Return what a report says of the fit: the training step, budgets and the answer."""
+        return {
+            "step": self.step.to_dict(),
+            "rows": self.rows(),
+            "verdict": self.verdict,
+            "notes": list(self.notes),
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for JSON."""
         limits = {budget.resource: budget.limit for budget in self.budgets}
@@ -112,16 +138,15 @@ def _budget_table(fitted: Fitted) -> Table:
     result.add_column("")
     for heading in ("full", "slim", "of full", "budget", "of budget"):
         result.add_column(heading, justify="right")
-    limits = {budget.resource: budget.limit for budget in fitted.budgets}
-    for name, value in fitted.figures["slim"].items():
-        limit, full = limits.get(name), fitted.figures["full"].get(name)
+    for row in fitted.rows():
+        shares = ["" if share is None else f"{100 * share:.1f} %" for share in row["shares"]]
         result.add_row(
-            name,
-            "" if full is None else describe(name, full),
-            describe(name, value),
-            "" if full is None else f"{100 * value / full:.1f} %",
-            "" if limit is None else describe(name, limit),
-            "" if limit is None else f"{100 * value / limit:.1f} %",
+            row["resource"],
+            row["full"] or "",
+            row["slim"],
+            shares[0],
+            row["budget"] or "",
+            shares[1],
         )
     return result
 

@@ -36,6 +36,7 @@ def make_record(
     data: str | None = None,
     measured: Mapping[str, Mapping[str, float]] | None = None,
     timelines: Mapping[str, Mapping[str, Any]] | None = None,
+    fit: Mapping[str, Any] | None = None,
     files: Mapping[str, Path] | None = None,
 ) -> dict[str, Any]:
     """Everything that a report shows of a pruning, as plain values.
@@ -50,6 +51,8 @@ def make_record(
         timelines: By network ("full", "slim"), the memory of a training step (see
             `ranp.recording.timeline_of`); if not given, predicted at the traced size, but for very
             deep networks.
+        fit: Training step and budgets that the network was fitted to (see
+            `ranp.fitting.Fitted.about`).
         files: What else the run wrote; their hashes are noted.
     """
     graph = chooser.graph
@@ -87,6 +90,7 @@ def make_record(
         ),
         "measured": {name: dict(values) for name, values in (measured or {}).items()},
         "timelines": {name: dict(line) for name, line in timelines.items()},
+        "fit": None if fit is None else dict(fit),
     }
 
 

@@ -54,7 +54,8 @@ def render_report(run: StoredRun) -> str:
         run=run.name,
         title=_title(run),
         facts=_facts(run),
-        figures=[*costs, *_measured(record), *_accuracy(run)],
+        figures=[*_budgets(record), *_headline(record, costs), *_measured(record), *_accuracy(run)],
+        fit=(record or {}).get("fit"),
         digits={each.key: each.digits for each in costs},
         record=record,
         blocks=blocks_of(record) if record else [],
@@ -130,6 +131,44 @@ def _costs(run: StoredRun) -> list[Figure]:
     ]
 
 
+_BUDGETED = {
+    "memory": ("Memory of a training step", "predicted"),
+    "latency": ("Time of a training step", "measured"),
+    "flops": ("Operations", "counted, one forward pass"),
+    "params": ("Parameters", "counted"),
+}
+_COUNTED_AS = {"flops": "gflops", "params": "param_mb"}
+
+
+def _budgets(record: Mapping[str, Any] | None) -> list[Figure]:
+    """Return the figures that a network was fitted to: those with a budget, then memory."""
+    rows = ((record or {}).get("fit") or {}).get("rows", ())
+    shown = [row for row in rows if row["budget"] or row["resource"] == "memory"]
+    figures = []
+    for row in sorted(shown, key=lambda row: row["budget"] is None):
+        label, how = _BUDGETED.get(row["resource"], (row["resource"], ""))
+        of_full, of_budget = row["shares"]
+        if row["budget"]:
+            how = f"budget {row['budget']}, {100 * of_budget:.1f} % of it; {how}"
+        after, _, unit = row["slim"].partition(" ")
+        before = row["full"] or ""
+        figures.append(Figure(row["resource"], label, unit, before, after, of_full, how))
+    return figures
+
+
+def _headline(record: Mapping[str, Any] | None, costs: Sequence[Figure]) -> list[Figure]:
+    """Return the counted costs that budgets do not show already.
+
+    The paper's activation memory is not what a training step takes: with a fit it is left to the
+    charts.
+    """
+    rows = ((record or {}).get("fit") or {}).get("rows")
+    if rows is None:
+        return list(costs)
+    hidden = {_COUNTED_AS.get(row["resource"]) for row in rows if row["budget"]} | {"memory_mb"}
+    return [each for each in costs if each.key not in hidden]
+
+
 def _measured(record: Mapping[str, Any] | None) -> list[Figure]:
     measured = (record or {}).get("measured") or {}
     if not {"full", "slim"} <= measured.keys():
@@ -169,15 +208,27 @@ def _facts(run: StoredRun) -> list[tuple[str, str]]:
     record = run.pruning
     if record is None:
         return [("method", "none: the full network")]
-    facts = [("method", str(record["method"]))]
+    facts = _step_facts(record.get("fit"))
+    facts.append(("method", str(record["method"])))
     if "sparsity" in record["settings"]:
         facts.append(("sparsity", f"{100 * record['settings']['sparsity']:.2f} %"))
     shapes = list(_shapes(record["inputs"]))
-    if shapes:
+    if shapes and not record.get("fit"):
         facts.append(("input", ", ".join(" × ".join(map(str, shape)) for shape in shapes)))
     if record.get("data"):
         facts.append(("scored with", str(record["data"])))
     return facts
+
+
+def _step_facts(fit: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Return how a network that was fitted is trained."""
+    if fit is None:
+        return []
+    step = {name: value for name, value in fit["step"].items() if value not in (None, False)}
+    texts = {"input": " × ".join(map(str, step.get("input", ())))}
+    if step.get("recompute"):
+        texts["recompute"] = "activation checkpointing"
+    return [(name, texts.get(name, str(value))) for name, value in step.items()]
 
 
 def _shapes(value: Any) -> Iterable[list[int]]:

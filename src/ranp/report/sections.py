@@ -296,10 +296,12 @@ def peak_holders(record: Mapping[str, Any] | None) -> PeakHolders | None:
         ]
         for layer in layers
     ]
-    peaks = [
-        f"{name} {_megabytes(lines[name]['peak'])} MB in the {_PHASES[lines[name]['phase']]}"
-        for name in held
-    ]
+    peaks = []
+    for name in held:
+        line, allowance = lines[name], lines[name].get("allowance", 0)
+        text = f"{name} {_megabytes(line['peak'] + allowance)} MB in the {_PHASES[line['phase']]}"
+        more = f", {_megabytes(allowance)} MB of them for what no tensor accounts for"
+        peaks.append(text + (more if allowance else ""))
     return PeakHolders(["layer", *(f"{name}, MB" for name in held)], rows, "; ".join(peaks))
 
 
