@@ -17,6 +17,7 @@ from ranp.pruning import (
     Choice,
     Chooser,
     Coupling,
+    Feasibility,
     Floor,
     Forward,
     LossFunction,
@@ -142,6 +143,7 @@ def search(
     model: nn.Module,
     scores: Scores | None = None,
     *,
+    rule: Feasibility = "paper",
     method: str = "ranp-f",
     lam: float | None = None,
     resource: str | Mapping[str, float] | None = None,
@@ -155,8 +157,24 @@ def search(
 ) -> float:
     """Algorithm 2: the largest sparsity at which every layer keeps a neuron, to 1e-4.
 
-    The arguments are those of `plan`. With a `floor` no layer is ever emptied, so any sparsity
-    will do.
+    With a `floor` no layer is ever emptied, so any sparsity will do.
+
+    Args:
+        model: The full model.
+        scores: Scores from `score`; not needed for methods without scores.
+        rule: "paper" asks each layer's own mask, as Algorithm 2 does, depthwise layers included;
+            "coupled" asks the slim network, where tied layers keep what one of them keeps. `prune`
+            refuses by "coupled".
+        method: As for `plan`, and so are all others.
+        lam: lambda of Eq. 10.
+        resource: What Eq. 10 reweights by.
+        coupling: How channels that are tied by additions are decided.
+        floor: Least number of neurons that every layer keeps.
+        multiple: Multiple that channel counts are rounded up to.
+        seed: Seed of random selection.
+        example_input: Input to trace the model with, if there is no graph.
+        graph: The model's channel graph, if there is one already.
+        protect: Layers whose neurons must all stay.
     """
     traced = _traced(model, example_input, graph, protect)
     choice = Choice.make(
@@ -168,7 +186,7 @@ def search(
         multiple=multiple,
         seed=seed,
     )
-    return Chooser(traced.model, traced.graph, choice, scores).max_sparsity()
+    return Chooser(traced.model, traced.graph, choice, scores).max_sparsity(rule)
 
 
 def prune(

@@ -188,7 +188,8 @@ def test_search(ranp, tmp_path):
     outcome = ranp("search", SMALL, *INPUT, "--scores", scores, "--json")
     largest = outcome.json["max_sparsity"]
     pruned = ranp("prune", SMALL, *INPUT, *DATA, "--sparsity", largest, "--json")
-    assert outcome.json == {**pruned.json, "max_sparsity": largest}
+    found = {"max_sparsity": largest, "max_sparsity_coupled": largest, "rule": "paper"}
+    assert outcome.json == {**pruned.json, **found}
     arguments = ["plan", SMALL, scores, *INPUT, "--out", tmp_path / "p.json", "--sparsity"]
     assert ranp(*arguments, largest).code == 0
     assert ranp(*arguments, largest + 1.01e-4).code == 3

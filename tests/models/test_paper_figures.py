@@ -29,7 +29,7 @@ class Cost(NamedTuple):
 
 def on_meta(name: str) -> nn.Module:
     with torch.device("meta"):
-        return models.build(name).eval()
+        return models.build_network(name).eval()
 
 
 def leaves(model: nn.Module) -> dict[str, nn.Module]:

@@ -160,8 +160,8 @@ def test_the_boundary_of_the_search_is_tight(scored, method):
     chooser = Chooser(model, graph, Choice.make(method), scores)
     largest = chooser.max_sparsity()
     assert 0 < largest < 1
-    assert chooser.feasible(largest)
-    assert not chooser.feasible(largest + DELTA)
+    assert chooser.keeps_every_layer(largest)
+    assert not chooser.keeps_every_layer(largest + DELTA)
     assert graph.empty_layers(chooser.choose(largest + DELTA))
 
 
@@ -252,7 +252,7 @@ def test_the_largest_sparsity_that_an_error_names_is_feasible():
         with pytest.raises(InfeasibleError) as error:
             chooser.choose_feasible(0.99)
         named = re.search(r"feasible sparsity is (0\.\d{4})", str(error.value))
-        assert chooser.feasible(float(named[1]))
+        assert chooser.keeps_every_layer(float(named[1]))
 
 
 @pytest.mark.parametrize("method", ["random", "layerwise"])

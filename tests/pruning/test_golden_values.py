@@ -25,6 +25,7 @@ import numpy as np
 import pytest
 import torch
 
+import ranp
 from ranp.errors import InfeasibleError
 from ranp.pruning import Choice, Chooser, Scores, score
 from ranp.pruning.equations import balance, mnmg, mpmg, reweight
@@ -57,7 +58,7 @@ def two() -> Scores:
         (mpmg, "max", [1.5, 15, 7], [13, 3.25]),
         (mnmg, "sum", [2.25, 1.25, 3.5], [1, 1.5]),
         (mnmg, "mean", [1.125, 0.625, 1.75], [1 / 3, 0.5]),
-        (mnmg, "max", [1.5, 5, 7], [3, 0.75]),
+        (mnmg, "max", [0.75, 5, 7], [3, 0.75]),  # of (-1.5 -0.75) the largest is -0.75
     ],
 )
 def test_importance_of_two_layers(two, measure, reduction, a, b):
@@ -187,3 +188,27 @@ def test_masks_of_three_layers_until_one_is_empty(three):
         chooser.choose_feasible(0.8)
     assert e.value.exit_code == 3
     assert chooser.max_sparsity() == pytest.approx(5 / 7, abs=1e-4)
+
+
+def test_feasibility_by_each_layers_own_mask():
+    # Magnitudes: a = (4, 3), a depthwise layer d = (1, 0.5), the head (2, 2), which stays whole.
+    # Ranked 4 3 2 2 1 0.5, of which int(6 (1 - sparsity)) are retained: d has one of its own while
+    # five are, up to 1/6; its channels are a's, which has one while one is, up to 5/6.
+    model = torch.nn.Sequential(
+        torch.nn.Conv3d(1, 2, 1, bias=False),
+        torch.nn.Conv3d(2, 2, 1, groups=2, bias=False),
+        torch.nn.Conv3d(2, 2, 1, bias=False),
+    )
+    for layer, weights in zip(model, ([4.0, -3.0], [1.0, 0.5], [1.0, 1.0, -1.0, 1.0]), strict=True):
+        layer.weight.data = torch.tensor(weights).view_as(layer.weight)
+    graph = traced(model, 1, 1, 2, 2, 2)
+    scores = ranp.score(model, methods="magnitude", weights="given", graph=graph)
+    chooser = Chooser(model, graph, Choice.make("magnitude"), scores)
+    assert 1 / 6 - 1e-4 <= chooser.max_sparsity("paper") <= 1 / 6
+    assert 5 / 6 - 1e-4 <= chooser.max_sparsity("coupled") <= 5 / 6
+    assert ranp.search(model, scores, method="magnitude", graph=graph) <= 1 / 6
+    coupled = ranp.search(model, scores, method="magnitude", graph=graph, rule="coupled")
+    assert coupled == chooser.max_sparsity("coupled")
+    assert ranp.plan(model, scores, sparsity=0.8, method="magnitude", graph=graph).layers["1"].kept
+    with pytest.raises(ranp.UsageError, match="rule must be one of paper, coupled, got 'own'"):
+        chooser.max_sparsity("own")

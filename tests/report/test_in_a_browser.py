@@ -91,7 +91,7 @@ def test_the_slider_shows_what_the_library_computes(browser, tmp_path, name):
             assert [int(n.replace(",", "")) for n in shown["kept"]] == kept, (method, percent)
             assert shown["picture"] == shown["kept"]
             assert shown["most"] == f"{100 * each.max_sparsity():.1f} %"
-            assert shown["infeasible"] == (not each.feasible(sparsity))
+            assert shown["infeasible"] == (not each.keeps_every_layer(sparsity))
             if shown["infeasible"]:
                 infeasible += 1
                 assert set(shown["live"].values()) == {None}

@@ -57,6 +57,9 @@ def test_optimizers_are_what_the_paper_uses():
     assert isinstance(sgd, torch.optim.SGD)
     group = sgd.param_groups[0]
     assert (group["momentum"], group["nesterov"], group["weight_decay"]) == (0.9, True, 1e-4)
+    damped = OptimizerConfig(name="sgd", lr=0.1, dampening=0.9)  # as on UCF101
+    group = make_optimizer(damped, parameters).param_groups[0]
+    assert (group["momentum"], group["dampening"], group["nesterov"]) == (0.9, 0.9, False)
     adam = make_optimizer(OptimizerConfig(name="adam", lr=1e-3, amsgrad=True), parameters)
     assert type(adam) is torch.optim.Adam
     assert adam.param_groups[0]["amsgrad"] is True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 import typer
 
 from ranp.cli._common import load_network, next_command, say, show_json
@@ -28,6 +30,13 @@ def command(
     scores: ScoresOption = None,
     input_shape: InputOption = None,
     batch: BatchOption = 1,
+    rule: Annotated[
+        Literal["paper", "coupled"],
+        typer.Option(
+            help="paper: each layer's own mask keeps a neuron (Algorithm 2); coupled: each layer "
+            "of the slim network does, as `ranp prune` asks."
+        ),
+    ] = "paper",
 ) -> None:
     """Find the largest sparsity at which every layer keeps at least one neuron."""
     from ranp.cli._scoring import ScoringListener, keep_interrupted, open_source
@@ -57,15 +66,29 @@ def command(
     how = source.scoring(scoring, choosing.seed, scores=loaded)
     with output.infeasible_as_json(network, choice.method.name, 0.0), listener:
         chooser = make_chooser(traced, choice, how, listener)
-        largest = chooser.max_sparsity()
+        largest = chooser.max_sparsity(rule)
+        coupled = chooser.max_sparsity("coupled")
     if output.as_json:
         plan = make_plan(chooser, largest, traced.protect, network)
-        show_json({**plan.summary(), "max_sparsity": largest})
+        show_json(
+            {
+                **plan.summary(),
+                "max_sparsity": largest,
+                "rule": rule,
+                "max_sparsity_coupled": coupled,
+            }
+        )
     else:
         typer.echo(
             f"{choice.method.name} on {network}: every layer keeps a neuron up to sparsity "
             f"{floor_sparsity(largest)}"
         )
+        if coupled > largest:
+            say(
+                output.quiet,
+                "That is by each layer's own mask, as in the paper. Tied layers keep what one of "
+                f"them keeps: `ranp prune` goes up to {floor_sparsity(coupled)}.",
+            )
     sparsity = float(floor_sparsity(0.8 * largest))
     if scores is None:
         following = next_command(context, "prune", network, sparsity=sparsity)

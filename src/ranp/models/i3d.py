@@ -65,6 +65,7 @@ class I3D(nn.Module):
         self.mixed_5b = Inception(832, Widths(256, 160, 320, 32, 128, 128))
         self.mixed_5c = Inception(832, Widths(384, 192, 384, 48, 128, 128))
         self.pool5 = nn.AvgPool3d(kernel_size=(2, 7, 7), stride=1)
+        self.dropout = nn.Dropout(0.5)
         self.head = nn.Conv3d(1024, classes, kernel_size=1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -75,7 +76,7 @@ class I3D(nn.Module):
         x = self.mixed_4d(self.mixed_4c(self.mixed_4b(x)))
         x = self.pool4(self.mixed_4f(self.mixed_4e(x)))
         x = self.pool5(self.mixed_5c(self.mixed_5b(x)))
-        logits: Tensor = self.head(x)
+        logits: Tensor = self.head(self.dropout(x))
         return logits.mean(dim=(2, 3, 4))
 
 

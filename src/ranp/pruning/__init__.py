@@ -2,7 +2,7 @@
 
 from ranp.pruning.batches import Forward, LossFunction, make_forward
 from ranp.pruning.choice import DEFAULT_LAMBDA, Choice
-from ranp.pruning.choose import Chooser
+from ranp.pruning.choose import Chooser, Feasibility
 from ranp.pruning.coupling import Coupling, Floor
 from ranp.pruning.criteria import CRITERIA, Criterion
 from ranp.pruning.early_stop import StabilityStop
@@ -23,6 +23,7 @@ __all__ = [
     "Chooser",
     "Coupling",
     "Criterion",
+    "Feasibility",
     "Floor",
     "Forward",
     "LossFunction",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,9 @@ from ranp.pruning.scores import NeuronScores, Scores
 from ranp.pruning.search import bisect, floor_sparsity
 from ranp.resources import Costs, count
 from ranp.resources.budgets import find_resource
+
+Feasibility = Literal["paper", "coupled"]
+"""Which neurons Algorithm 2 asks for: those of each layer's own mask, or of the slim network."""
 
 _REMEMBERED = 64
 """Networks whose costs are remembered."""
@@ -151,9 +155,24 @@ class Chooser:
             alive = in_multiples(self.graph, alive, self.importance, choice.multiple, self.bundles)
         return alive
 
-    def feasible(self, sparsity: float) -> bool:
-        """Return whether every layer keeps at least one neuron."""
+    def keeps_every_layer(self, sparsity: float) -> bool:
+        """Return whether every layer keeps at least one neuron of the slim network."""
         return not self.graph.empty_layers(self.choose(sparsity))
+
+    def masks_keep_every_layer(self, sparsity: float) -> bool:
+        """Return whether every layer's own mask keeps a neuron, before tied layers are reconciled.
+
+        Depthwise layers are asked, too, although their channels follow those that feed them; the
+        last layer, which is kept whole, is not. Selections of channels have no masks of layers.
+        """
+        selected = self.choice.method.selection.select(self, sparsity)
+        if self.choice.floor or not isinstance(selected, dict):
+            return self.keeps_every_layer(sparsity)
+        layers = self.graph.layers
+        asked = [
+            name for name, layer in layers.items() if self.graph.removable[layer.neurons].any()
+        ]
+        return all(selected[name].any() for name in asked)
 
     def choose_feasible(self, sparsity: float) -> Alive:
         """Return the channels that live at a sparsity, some of them in every layer.
@@ -177,8 +196,12 @@ class Chooser:
             )
         return alive
 
-    def max_sparsity(self) -> float:
+    def max_sparsity(self, rule: Feasibility = "coupled") -> float:
         """Return the largest sparsity at which every layer keeps a neuron, to 1e-4: Algorithm 2.
+
+        Args:
+            rule: "paper" asks each layer's own mask, as Algorithm 2 does; "coupled" the slim
+                network, in which a layer that is tied to others may keep what they keep.
 
         Raises:
             InfeasibleError: A layer keeps none at any sparsity.
@@ -189,4 +212,12 @@ class Chooser:
                 f"{self.choice.method.name} leaves no neuron in layer '{empty[0]}' at any "
                 "sparsity: its outputs are not used; keep a floor of neurons in every layer"
             )
-        return bisect(self.feasible)
+        if rule not in _FEASIBLE:
+            raise UsageError(f"rule must be one of {', '.join(_FEASIBLE)}, got '{rule}'")
+        return bisect(partial(_FEASIBLE[rule], self))
+
+
+_FEASIBLE: Mapping[Feasibility, Callable[[Chooser, float], bool]] = {
+    "paper": Chooser.masks_keep_every_layer,
+    "coupled": Chooser.keeps_every_layer,
+}

@@ -32,18 +32,18 @@ def mpmg(scores: Scores, f: Reduction = "sum") -> NeuronScores:
 
     The magnitude is taken in every batch, then averaged.
     """
-    return _largest(scores, "abs") if f == "max" else _sum_or_mean(scores, "mpmg", f)
+    return _max(scores, "abs") if f == "max" else _sum_or_mean(scores, "mpmg", f)
 
 
 def mnmg(scores: Scores, f: Reduction = "sum") -> NeuronScores:
     """Eq. 7, magnitude of the neuron mask gradient: s_u = |f(g_u1, ..., g_uN)|.
 
     With f = sum it is |dL/dc_u|, by Eq. 8 (Prop. 1). The gradient is averaged over batches before
-    its magnitude is taken; the maximum is that of the magnitudes of averages.
+    its magnitude is taken. With f = max it is |max_v g_uv|, the magnitude of the largest signed
+    average: Appendix D relaxes the sum of Eq. 8.
     """
-    if f == "max":
-        return _largest(scores, "signed")
-    return {name: np.abs(s) for name, s in _sum_or_mean(scores, "mnmg", f).items()}
+    s = _max(scores, "signed") if f == "max" else _sum_or_mean(scores, "mnmg", f)
+    return {name: np.abs(values) for name, values in s.items()}
 
 
 def _sum_or_mean(scores: Scores, statistic: str, f: Reduction) -> NeuronScores:
@@ -51,9 +51,9 @@ def _sum_or_mean(scores: Scores, statistic: str, f: Reduction) -> NeuronScores:
     return s if f == "sum" else {name: v / scores.fan_in[name] for name, v in s.items()}
 
 
-def _largest(scores: Scores, statistic: str) -> NeuronScores:
+def _max(scores: Scores, statistic: str) -> NeuronScores:
     averages = scores.weight_averages(statistic)
-    return {name: rows.abs().amax(1).double().numpy() for name, rows in averages.items()}
+    return {name: rows.amax(1).double().numpy() for name, rows in averages.items()}
 
 
 def balance(s: NeuronScores) -> NeuronScores:

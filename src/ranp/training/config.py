@@ -98,12 +98,16 @@ class PruningConfig(Section):
 
 
 class OptimizerConfig(Section):
-    """The optimizer. `momentum` is for SGD (with Nesterov's), `amsgrad` for Adam and AdamW."""
+    """The optimizer. `momentum` and `dampening` are for SGD, `amsgrad` for Adam and AdamW.
+
+    SGD without dampening has Nesterov's momentum, which knows none.
+    """
 
     name: Literal["sgd", "adam", "adamw"]
     lr: float = Field(gt=0)
     weight_decay: float = Field(default=0.0, ge=0)
     momentum: float = Field(default=0.9, ge=0, lt=1)
+    dampening: float = Field(default=0.0, ge=0, le=1)
     amsgrad: bool = False
 
 

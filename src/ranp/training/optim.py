@@ -20,7 +20,8 @@ def make_optimizer(
             parameters,
             lr=config.lr,
             momentum=config.momentum,
-            nesterov=config.momentum > 0,
+            dampening=config.dampening,
+            nesterov=config.momentum > 0 and not config.dampening,
             weight_decay=config.weight_decay,
         )
     kind = torch.optim.Adam if config.name == "adam" else torch.optim.AdamW

@@ -186,7 +186,7 @@ class Choices:
         if "sparsity" in amount:
             return amount["sparsity"], floored.choose(amount["sparsity"]), {}
         if "of_largest" in amount:
-            largest = chooser.max_sparsity()
+            largest = chooser.max_sparsity("paper")
             sparsity = amount["of_largest"] * largest
             return sparsity, floored.choose(sparsity), {"largest": largest}
         cost = COSTS[amount["resource"]]
