@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ranp.experiments.cells import Budget
-from ranp.experiments.compare import Design, evaluate
+from ranp.experiments.compare import Design
+from ranp.experiments.evaluation import evaluate
 from ranp.experiments.store import Store
 from ranp.training.config import load_config
 

@@ -4,8 +4,10 @@ import pytest
 
 from ranp.errors import UsageError
 from ranp.experiments.cells import TrainingCells
-from ranp.experiments.compare import BudgetText, evaluate, make_design, run, seconds_left
+from ranp.experiments.compare import BudgetText, make_design, run, seconds_left
+from ranp.experiments.evaluation import evaluate
 from ranp.experiments.store import Store
+from ranp.report.comparison_tables import sentences
 from ranp.training.networks import build_network
 from tests.experiments.comparisons import compared, design, filled, outcome
 
@@ -81,6 +83,32 @@ def test_cells_come_seed_by_seed_and_each_once():
     assert plan.cell("flat", "gflops=3%", 0) == plan.cell("layerwise", "gflops=3%", 0)
     assert plan.reference == "ranp-f"
     assert design(["full", "random", "synflow"], 1).reference == "random"
+
+
+def test_the_first_sentence_says_how_ranp_does_against_thin(tmp_path):
+    result = compared(
+        tmp_path, {"thin": [0.80, 0.81, 0.79, 0.80], "ranp-f": [0.82, 0.84, 0.81, 0.83]}
+    )
+    # Differences of 2, 3, 2 and 3 points: t of the 97.5 % with three degrees of freedom is 3.182
+    half = 3.182446 * (1 / 3) ** 0.5 / 2
+    (at,) = result["budgets"]
+    assert at["against_thin"].startswith(
+        f"ranp-f is +2.50 points from thinning by hand (95 % interval {2.5 - half:+.2f} to "
+        f"{2.5 + half:+.2f}, 4 seeds, p = 0.003"
+    )
+    assert at["against_thin"].endswith("shown to be more accurate.")
+    assert sentences(at)[0] == at["against_thin"]
+
+
+def test_without_thin_the_first_sentence_asks_for_it(tmp_path):
+    (at,) = compared(tmp_path, {"random": [0.8], "ranp-f": [0.9]})["budgets"]
+    assert "name it among the methods" in at["against_thin"]
+
+
+def test_thin_is_layerwise_and_trained_once():
+    plan = design(["thin", "layerwise"], 1)
+    assert plan.cell("thin", "gflops=3%", 0) == plan.cell("layerwise", "gflops=3%", 0)
+    assert len(plan.cells()) == 2  # one for each budget
 
 
 def test_a_clear_win_and_a_clear_loss(tmp_path):

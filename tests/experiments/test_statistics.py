@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from ranp.experiments.statistics import (
     Difference,
     compare_paired,
     conclude,
+    describe_difference,
     holm,
     least_flip_p,
     sign_flip_test,
@@ -159,3 +161,24 @@ def test_what_the_data_support(cases, seeds, said):
 def test_with_enough_seeds_nothing_needs_to_be_assumed():
     six = {"random": Difference(summarise([-0.2] * 6), 0.01, 0.03, 0.01)}
     assert "assumption" not in conclude("ranp-f", six, 6)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([0.01, 0.011, 0.012], "+1.10 points from thin"),
+        ([0.01, 0.011, 0.012], "shown to be more accurate."),
+        ([-0.01, -0.011, -0.012], "shown to be less accurate."),
+        ([0.01, -0.01, 0.005], "not shown to differ."),
+        ([0.01], "with one seed, which supports no statement"),
+    ],
+)
+def test_a_difference_in_one_sentence(values, said):
+    difference = compare_paired(values, [0.0] * len(values))
+    assert said in describe_difference("ranp-f", "thin", difference)
+
+
+def test_the_corrected_p_counts():
+    difference = replace(compare_paired([0.01, 0.02, 0.015], [0, 0, 0]), p_holm=0.9)
+    assert difference.p < 0.05
+    assert "p = 0.9): not shown to differ" in describe_difference("ranp-f", "thin", difference)

@@ -24,7 +24,7 @@ from ranp.user_code import load_object
 if TYPE_CHECKING:
     from ranp.experiments.store import Cell
 
-DEFAULT_METHODS = "full,ranp-f,weighted,random,layerwise,magnitude"
+DEFAULT_METHODS = "full,thin,ranp-f,weighted,random,magnitude"
 
 
 def command(
@@ -70,11 +70,11 @@ def command(
     from ranp.experiments.compare import (
         BudgetText,
         checked_methods,
-        evaluate,
         make_design,
         run,
         seconds_left,
     )
+    from ranp.experiments.evaluation import evaluate
     from ranp.experiments.jobs import parse_jobs
     from ranp.training.config import load_config
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, get_args
 
@@ -17,16 +17,9 @@ from ranp.experiments.cells import (
     data_fingerprint,
     input_shape,
 )
+from ranp.experiments.evaluation import SAME_AT_A_BUDGET
 from ranp.experiments.jobs import Jobs, complete_cells
-from ranp.experiments.statistics import (
-    Difference,
-    compare_paired,
-    conclude,
-    holm,
-    least_flip_p,
-    summarise,
-)
-from ranp.experiments.store import Cell, OnCell, Store, ignore_cell, versions
+from ranp.experiments.store import Cell, OnCell, Store, ignore_cell
 from ranp.graph import build_graph
 from ranp.pruning import METHODS
 from ranp.resources import count
@@ -37,17 +30,7 @@ FULL = "full"
 REFERENCE = "ranp-f"
 """What the others are compared with, if it takes part; else the first method that prunes."""
 
-SAME_AT_A_BUDGET = {"flat": "layerwise"}
-"""One width for all layers and the same share of every layer are the same at the same cost."""
-
-UNEQUAL = 0.05
-"""Beyond this deviation from a budget, a comparison is not quite one of equals, and says so."""
-
 _UNITS = {"gflops": "GFLOPs", "memory": "MB", "params": "parameters"}
-_MEANS = (
-    *("gflops", "memory_mb", "parameters", "step_mb", "seconds", "cpu_seconds"),
-    *("sparsity", "deviation"),
-)
 
 
 @dataclass(frozen=True)
@@ -131,6 +114,23 @@ class Design:
         """The method that the others are compared with; none where nothing is pruned."""
         pruned = [name for name in self.methods if name != FULL]
         return REFERENCE if REFERENCE in pruned else next(iter(pruned), None)
+
+    @property
+    def title(self) -> str:
+        """Name of the recipe, and of the user's own network if there is one."""
+        own = self.config.network.name if ":" in self.config.network.name else None
+        return self.config.recipe if own is None else f"{self.config.recipe}, {own}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The configuration without its seed, as plain values."""
+        return self.config.model_dump(mode="json", exclude={"seed"})
+
+    def result(self, store: Store, method: str, budget: str, seed: int) -> dict[str, Any] | None:
+        """Return the result of a run, and whether it is outdated; None if it is not complete."""
+        cell = self.cell(method, budget, seed)
+        found = store.result(cell)
+        return None if found is None else {**found, "outdated": store.is_outdated(cell)}
 
     def cell(self, method: str, budget: str, seed: int) -> Cell:
         """One run, as a cell of the store."""
@@ -232,156 +232,3 @@ def seconds_left(design: Design, store: Store) -> float | None:
         return None
     average = fmean(seconds for row in took.values() for seconds in row)
     return sum(fmean(took[row]) if row in took else average for row in missing)
-
-
-def evaluate(design: Design, store: Store) -> dict[str, Any]:
-    """What came out, as plain values: rows, intervals, tests and conclusions for every budget.
-
-    Cells that are not complete are left out, and counted.
-    """
-    wanted = design.cells()
-    results = [result for cell in wanted if (result := store.result(cell)) is not None]
-    trained = [result for result in results if result["outcome"] == "trained"]
-    return {
-        "schema": 1,
-        "kind": "comparison",
-        "recipe": design.config.recipe,
-        "config": design.config.model_dump(mode="json", exclude={"seed"}),
-        "seeds": list(design.seeds),
-        "reference": design.reference,
-        "goal": trained[0]["goal"] if trained else None,
-        "device": trained[0]["device"] if trained else None,
-        "full": results[0]["full"] if results else None,
-        "cells": len(wanted),
-        "complete": len(results),
-        "budgets": [_at_budget(design, store, text) for text in design.budgets],
-        "versions": versions(),
-    }
-
-
-def _at_budget(design: Design, store: Store, text: str) -> dict[str, Any]:
-    """All methods at one budget."""
-    runs: dict[str, dict[int, dict[str, Any]]] = {}
-    for method in design.methods:
-        cells = {seed: design.cell(method, text, seed) for seed in design.seeds}
-        runs[method] = {
-            seed: {**result, "outdated": store.is_outdated(cell)}
-            for seed, cell in cells.items()
-            if (result := store.result(cell)) is not None
-        }
-    accuracies = {method: _accuracies(found) for method, found in runs.items()}
-    # The same network under two names is one test, not two to be corrected for.
-    twins = {name: of for name, of in SAME_AT_A_BUDGET.items() if {name, of} <= accuracies.keys()}
-    distinct = {name: values for name, values in accuracies.items() if name not in twins}
-    differences = _differences(distinct, design.reference)
-    seeds = len(accuracies.get(design.reference or "", {}))
-    budget = design.budgets[text]
-    return {
-        "budget": text,
-        "resource": budget.resource,
-        "amount": budget.amount,
-        "unit": _UNITS[budget.resource],
-        "rows": [
-            _row(method, found, differences.get(twins.get(method, method)))
-            for method, found in runs.items()
-        ],
-        "least_flip_p": least_flip_p(seeds),
-        "conclusion": _conclusion(design.reference, differences, seeds),
-        "cautions": _cautions({name: found for name, found in runs.items() if name not in twins}),
-    }
-
-
-def _conclusion(reference: str | None, differences: Mapping[str, Difference], seeds: int) -> str:
-    if reference is None or not seeds:
-        return f"{reference or 'Nothing'} was not trained at this budget: nothing can be said."
-    return conclude(reference, differences, seeds)
-
-
-def _accuracies(runs: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
-    return {seed: run["accuracy"] for seed, run in runs.items() if run["outcome"] == "trained"}
-
-
-def _differences(
-    accuracies: Mapping[str, Mapping[int, float]], reference: str | None
-) -> dict[str, Difference]:
-    """Of every method against the reference, over the seeds that both were trained with."""
-    ours = accuracies.get(reference or "", {})
-    found: dict[str, Difference] = {}
-    for method, theirs in accuracies.items():
-        common = [seed for seed in theirs if seed in ours]
-        if method != reference and common:
-            found[method] = compare_paired(
-                [theirs[seed] for seed in common], [ours[seed] for seed in common]
-            )
-    corrected = holm({name: each.p for name, each in found.items() if each.p is not None})
-    return {name: replace(each, p_holm=corrected.get(name)) for name, each in found.items()}
-
-
-def _row(
-    method: str, runs: Mapping[int, dict[str, Any]], difference: Difference | None
-) -> dict[str, Any]:
-    trained = [run for run in runs.values() if run["outcome"] == "trained"]
-    shown = trained or list(runs.values())
-    metrics = trained[0]["metrics"] if trained else {}
-    return {
-        "method": method,
-        "same_as": SAME_AT_A_BUDGET.get(method),
-        "outcomes": {str(seed): run["outcome"] for seed, run in runs.items()},
-        "reasons": sorted({run["reason"] for run in runs.values() if "reason" in run}),
-        "accuracy": asdict(summarise([run["accuracy"] for run in trained])) if trained else None,
-        "metrics": {
-            name: asdict(summarise([run["metrics"][name]["last"] for run in trained]))
-            for name in metrics
-        },
-        "means": {
-            key: fmean(values)
-            for key in _MEANS
-            if (values := [run[key] for run in shown if run.get(key) is not None])
-        },
-        "worst_deviation": max(
-            (run["deviation"] for run in shown if run["deviation"] is not None),
-            key=abs,
-            default=None,
-        ),
-        "difference": None if difference is None else _plain(difference),
-        "runs": [{"seed": seed, **run} for seed, run in runs.items()],
-    }
-
-
-def _plain(difference: Difference) -> dict[str, Any]:
-    tests = {"p": difference.p, "p_flip": difference.p_flip, "p_holm": difference.p_holm}
-    return {**asdict(difference.summary), **tests}
-
-
-def _cautions(runs: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> list[str]:
-    """What a reader of the table must know."""
-    cautions = []
-    for method, found in runs.items():
-        unreachable = [run for run in found.values() if run["outcome"] == "unreachable"]
-        if unreachable:
-            nearest = min(run["deviation"] for run in unreachable)
-            cautions.append(
-                f"{method} cannot come down to this budget with {len(unreachable)} of "
-                f"{len(found)} seeds; the nearest costs {100 * nearest:.1f} % more."
-            )
-        diverged = [run for run in found.values() if run["outcome"] == "diverged"]
-        if diverged:
-            cautions.append(f"{method} diverged with {len(diverged)} of {len(found)} seeds.")
-        off = [
-            run["deviation"]
-            for run in found.values()
-            if run["outcome"] == "trained" and abs(run["deviation"] or 0.0) > UNEQUAL
-        ]
-        if off:
-            worst = max(off, key=abs)
-            cautions.append(
-                f"{method} misses the budget by up to {100 * worst:+.1f} %: "
-                "single neurons make no finer steps."
-            )
-    outdated = {m: sum(run["outdated"] for run in found.values()) for m, found in runs.items()}
-    if named := [f"{m} ({n} of {len(runs[m])} seeds)" for m, n in outdated.items() if n]:
-        cautions.append(
-            f"Computed by other code than this version's: {', '.join(named)}; --recompute computes "
-            "them again."
-        )
-    return cautions

@@ -127,6 +127,32 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     return {name: corrected[name] for name in p_values}
 
 
+def describe_difference(method: str, other: str, difference: Difference) -> str:
+    """Return one sentence: how far a method is from another, in points, and how sure.
+
+    Args:
+        method: Name of the method.
+        other: Name of what it is compared with.
+        difference: Method less the other; `p_holm` counts if there is one.
+    """
+    found = difference.summary
+    p = difference.p if difference.p_holm is None else difference.p_holm
+    points = 100 * found.mean
+    if found.low is None or found.high is None or p is None:
+        return (
+            f"{method} is {points:+.2f} points from {other} with one seed, which supports no "
+            "statement on whether they differ."
+        )
+    if p < LEVEL:
+        shown = "shown to be more accurate" if points > 0 else "shown to be less accurate"
+    else:
+        shown = "not shown to differ"
+    return (
+        f"{method} is {points:+.2f} points from {other} (95 % interval {100 * found.low:+.2f} to "
+        f"{100 * found.high:+.2f}, {_seeds(found.n)}, p = {p:.2g}): {shown}."
+    )
+
+
 def conclude(reference: str, differences: Mapping[str, Difference], seeds: int) -> str:
     """Return a sentence on what the data support about the reference, and what they do not.
 

@@ -76,7 +76,8 @@ def sentences(at: Mapping[str, Any]) -> list[str]:
         for row in at["rows"]
         if row["same_as"]
     ]
-    return [at["conclusion"], *at["cautions"], *same]
+    first = at.get("against_thin")  # comparisons of the version before have none
+    return [*([first] if first else []), at["conclusion"], *at["cautions"], *same]
 
 
 def markdown(result: Result) -> str:

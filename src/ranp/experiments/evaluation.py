@@ -1,0 +1,260 @@
+"""What runs of several methods and seeds support: rows, intervals, tests and conclusions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from statistics import fmean
+from typing import Any, Protocol
+
+from ranp.experiments.cells import Budget
+from ranp.experiments.statistics import (
+    Difference,
+    compare_paired,
+    conclude,
+    describe_difference,
+    holm,
+    least_flip_p,
+    summarise,
+)
+from ranp.experiments.store import Cell, Store, versions
+
+THIN = "thin"
+"""The baseline that everybody has in mind: the same share of every layer."""
+
+SAME_AT_A_BUDGET = {"flat": "layerwise", THIN: "layerwise"}
+"""One width for all layers and the same share of every layer are the same at the same cost."""
+
+UNEQUAL = 0.05
+"""Beyond this deviation from a budget, a comparison is not quite one of equals, and says so."""
+
+_UNITS = {"gflops": "GFLOPs", "memory": "MB", "params": "parameters"}
+_MEANS = (
+    *("gflops", "memory_mb", "parameters", "step_mb", "seconds", "cpu_seconds"),
+    *("sparsity", "deviation"),
+)
+
+
+class Runs(Protocol):
+    """Runs of methods at budgets, once for each seed."""
+
+    @property
+    def title(self) -> str:
+        """Name of the network and data that are compared on."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the runs have in common, as plain values."""
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Names of the methods; "full" for the network as it is."""
+
+    @property
+    def budgets(self) -> Mapping[str, Budget]:
+        """Budgets by what was asked for."""
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds."""
+
+    @property
+    def reference(self) -> str | None:
+        """The method that the others are compared with; None where nothing is pruned."""
+
+    def cells(self) -> list[Cell]:
+        """Return the cells that are trained, each once."""
+
+    def result(self, store: Store, method: str, budget: str, seed: int) -> dict[str, Any] | None:
+        """Return the result of a run, and whether it is outdated; None if it is not complete."""
+
+
+def evaluate(runs: Runs, store: Store) -> dict[str, Any]:
+    """Return what came out as plain values: all methods at every budget.
+
+    Runs that are not complete are left out, and counted.
+    """
+    cells = runs.cells()
+    found = {
+        (text, method, seed): runs.result(store, method, text, seed)
+        for text in runs.budgets
+        for method in runs.methods
+        for seed in runs.seeds
+    }
+    results = [result for result in found.values() if result is not None]
+    trained = [result for result in results if result["outcome"] == "trained"]
+    return {
+        "schema": 1,
+        "kind": "comparison",
+        "recipe": runs.title,
+        "config": runs.settings,
+        "seeds": list(runs.seeds),
+        "reference": runs.reference,
+        "goal": trained[0]["goal"] if trained else None,
+        "device": trained[0]["device"] if trained else None,
+        "full": results[0]["full"] if results else None,
+        "cells": len(cells),
+        "complete": sum(store.result(cell) is not None for cell in cells),
+        "budgets": [
+            _at_budget(
+                runs,
+                text,
+                {
+                    method: {
+                        seed: result
+                        for seed in runs.seeds
+                        if (result := found[text, method, seed]) is not None
+                    }
+                    for method in runs.methods
+                },
+            )
+            for text in runs.budgets
+        ],
+        "versions": versions(),
+    }
+
+
+def _at_budget(
+    runs: Runs, text: str, found: Mapping[str, Mapping[int, dict[str, Any]]]
+) -> dict[str, Any]:
+    """Return all methods at one budget."""
+    accuracies = {method: _accuracies(by_seed) for method, by_seed in found.items()}
+    # The same network under two names is one test, not two to be corrected for.
+    twins = {name: of for name, of in SAME_AT_A_BUDGET.items() if {name, of} <= accuracies.keys()}
+    distinct = {name: values for name, values in accuracies.items() if name not in twins}
+    differences = _differences(distinct, runs.reference)
+    seeds = len(accuracies.get(runs.reference or "", {}))
+    budget = runs.budgets[text]
+    return {
+        "budget": text,
+        "resource": budget.resource,
+        "amount": budget.amount,
+        "unit": _UNITS[budget.resource],
+        "rows": [
+            _row(method, by_seed, differences.get(twins.get(method, method)))
+            for method, by_seed in found.items()
+        ],
+        "least_flip_p": least_flip_p(seeds),
+        "against_thin": _against_thin(runs.reference, accuracies, differences),
+        "conclusion": _conclusion(runs.reference, differences, seeds),
+        "cautions": _cautions({name: each for name, each in found.items() if name not in twins}),
+    }
+
+
+def _against_thin(
+    reference: str | None,
+    accuracies: Mapping[str, Mapping[int, float]],
+    differences: Mapping[str, Difference],
+) -> str:
+    """Return the first sentence of a comparison: how the reference does against thin."""
+    thin = next((name for name in (THIN, SAME_AT_A_BUDGET[THIN]) if name in accuracies), None)
+    ours = accuracies.get(reference or "", {})
+    if reference is None or reference == thin or not ours:
+        return ""
+    common = [seed for seed in accuracies.get(thin or "", {}) if seed in ours]
+    if thin is None or not common:
+        return (
+            f"How {reference} does against thinning by hand is not known: thin was not trained "
+            "with it; name it among the methods."
+        )
+    theirs = accuracies[thin]
+    difference = compare_paired([ours[s] for s in common], [theirs[s] for s in common])
+    tested = differences.get(thin) or differences.get(SAME_AT_A_BUDGET[THIN])
+    corrected = None if tested is None else tested.p_holm
+    return describe_difference(reference, "thinning by hand", replace(difference, p_holm=corrected))
+
+
+def _conclusion(reference: str | None, differences: Mapping[str, Difference], seeds: int) -> str:
+    if reference is None or not seeds:
+        return f"{reference or 'Nothing'} was not trained at this budget: nothing can be said."
+    return conclude(reference, differences, seeds)
+
+
+def _accuracies(runs: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
+    return {seed: run["accuracy"] for seed, run in runs.items() if run["outcome"] == "trained"}
+
+
+def _differences(
+    accuracies: Mapping[str, Mapping[int, float]], reference: str | None
+) -> dict[str, Difference]:
+    """Of every method against the reference, over the seeds that both were trained with."""
+    ours = accuracies.get(reference or "", {})
+    found: dict[str, Difference] = {}
+    for method, theirs in accuracies.items():
+        common = [seed for seed in theirs if seed in ours]
+        if method != reference and common:
+            found[method] = compare_paired(
+                [theirs[seed] for seed in common], [ours[seed] for seed in common]
+            )
+    corrected = holm({name: each.p for name, each in found.items() if each.p is not None})
+    return {name: replace(each, p_holm=corrected.get(name)) for name, each in found.items()}
+
+
+def _row(
+    method: str, runs: Mapping[int, dict[str, Any]], difference: Difference | None
+) -> dict[str, Any]:
+    trained = [run for run in runs.values() if run["outcome"] == "trained"]
+    shown = trained or list(runs.values())
+    metrics = trained[0]["metrics"] if trained else {}
+    return {
+        "method": method,
+        "same_as": SAME_AT_A_BUDGET.get(method),
+        "outcomes": {str(seed): run["outcome"] for seed, run in runs.items()},
+        "reasons": sorted({run["reason"] for run in runs.values() if "reason" in run}),
+        "accuracy": asdict(summarise([run["accuracy"] for run in trained])) if trained else None,
+        "metrics": {
+            name: asdict(summarise([run["metrics"][name]["last"] for run in trained]))
+            for name in metrics
+        },
+        "means": {
+            key: fmean(values)
+            for key in _MEANS
+            if (values := [run[key] for run in shown if run.get(key) is not None])
+        },
+        "worst_deviation": max(
+            (run["deviation"] for run in shown if run["deviation"] is not None),
+            key=abs,
+            default=None,
+        ),
+        "difference": None if difference is None else _plain(difference),
+        "runs": [{"seed": seed, **run} for seed, run in runs.items()],
+    }
+
+
+def _plain(difference: Difference) -> dict[str, Any]:
+    tests = {"p": difference.p, "p_flip": difference.p_flip, "p_holm": difference.p_holm}
+    return {**asdict(difference.summary), **tests}
+
+
+def _cautions(runs: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> list[str]:
+    """What a reader of the table must know."""
+    cautions = []
+    for method, found in runs.items():
+        unreachable = [run for run in found.values() if run["outcome"] == "unreachable"]
+        if unreachable:
+            nearest = min(run["deviation"] for run in unreachable)
+            cautions.append(
+                f"{method} cannot come down to this budget with {len(unreachable)} of "
+                f"{len(found)} seeds; the nearest costs {100 * nearest:.1f} % more."
+            )
+        diverged = [run for run in found.values() if run["outcome"] == "diverged"]
+        if diverged:
+            cautions.append(f"{method} diverged with {len(diverged)} of {len(found)} seeds.")
+        off = [
+            run["deviation"]
+            for run in found.values()
+            if run["outcome"] == "trained" and abs(run["deviation"] or 0.0) > UNEQUAL
+        ]
+        if off:
+            worst = max(off, key=abs)
+            cautions.append(
+                f"{method} misses the budget by up to {100 * worst:+.1f} %: "
+                "single neurons make no finer steps."
+            )
+    outdated = {m: sum(run["outdated"] for run in found.values()) for m, found in runs.items()}
+    if named := [f"{m} ({n} of {len(runs[m])} seeds)" for m, n in outdated.items() if n]:
+        cautions.append(
+            f"Computed by other code than this version's: {', '.join(named)}; --recompute computes "
+            "them again."
+        )
+    return cautions
