@@ -82,3 +82,16 @@ def test_a_crowd_pushes_its_neighbours_aside():
     costs = [10.0] * 5 + [11.0] * 5
     xs = [p.x for p in scatter([(str(i), x, 5, 5, 5, 0, 0) for i, x in enumerate(costs)]).points]
     assert all(b - a == pytest.approx(6, abs=0.11) for a, b in pairwise(xs))
+
+
+def test_frontiers_join_what_is_reached_at_the_least_cost_and_end_at_the_full_network():
+    full = ("full", 100.0, 90, 90, 90, 0, 0)
+    good = [("a", 3.0, 70, 70, 70, 1, 0), ("b", 10.0, 80, 80, 80, 1, 0)]
+    bad = [("c", 4.0, 60, 60, 60, 2, 0), ("d", 30.0, 50, 50, 50, 2, 0)]
+    view = scatter([full, *good, *bad], end=0)
+    x = {point.name: f"{point.x} {point.y}" for point in view.points}
+    assert [(line.colour, line.path) for line in view.frontiers] == [
+        (1, f"M{x['a']}L{x['b']}L{x['full']}"),
+        (2, f"M{x['c']}L{x['full']}"),  # d costs more than c and reaches less
+    ]
+    assert scatter([full, *good, *bad]).frontiers == []

@@ -79,6 +79,22 @@ def test_the_page_has_a_point_for_every_network_and_names_its_budget(result):
     assert "What the data support" in html and "CPU seconds (measured)" in html
 
 
+def test_the_page_begins_with_frontiers_and_says_what_is_lost_and_gained(tmp_path):
+    accuracies = {"full": [0.9, 0.92, 0.91], "ranp-f": [0.8, 0.83, 0.79], "thin": [0.7, 0.74, 0.72]}
+    comparison = page(compared(tmp_path, accuracies), title="T")
+    html = render_comparison(comparison)
+    assert html.index('class="frontier') < html.index("What the data support")
+    assert html.count('class="frontier') == 2
+    # Differences, seed by seed: -10, -9, -12 and 10, 9, 7 points; t of 2 degrees is 4.303.
+    assert comparison.answers[0][1][0].startswith(
+        "ranp-f has 10.3 points of Dice less than the full network (95 % interval -14.1 to -6.5, p"
+    )
+    assert (
+        "8.7 points of Dice more than thin, fewer features by hand (95 % interval +4.9 to +12.5"
+        in comparison.answers[0][1][0]
+    )
+
+
 def test_one_budget_needs_no_names_of_budgets(tmp_path):
     one = compared(tmp_path, {"full": [0.9], "ranp-f": [0.8]})
     comparison = page(one, title="T")

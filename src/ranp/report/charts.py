@@ -253,6 +253,14 @@ class Point:
 
 
 @dataclass(frozen=True)
+class Frontier:
+    """What a colour's points reach at the least cost, as an SVG path."""
+
+    colour: int
+    path: str
+
+
+@dataclass(frozen=True)
 class Scatter:
     """Points with their axes, in a box of `width` by `height` inside its margins."""
 
@@ -261,6 +269,7 @@ class Scatter:
     x_ticks: list[Tick]
     y_ticks: list[Tick]
     points: list[Point]
+    frontiers: list[Frontier]
 
 
 def scatter(
@@ -268,6 +277,7 @@ def scatter(
     *,
     width: float = 300,
     height: float = 210,
+    end: int | None = None,
 ) -> Scatter:
     """Accuracy (up) against a cost (across, logarithmic where it spans more than a factor of 8).
 
@@ -277,6 +287,8 @@ def scatter(
         points: Name, cost, accuracy, its lower and upper end, numbers of the colour and the shape.
         width: Of the plot.
         height: Of the plot.
+        end: Number of the point that the frontier of every colour ends at; without it, no
+            frontiers are drawn.
     """
     costs = [point[1] for point in points]
     positive = min(costs) > 0
@@ -297,18 +309,33 @@ def scatter(
     def up(y: float) -> float:
         return round(height - (y - y_ticks[0]) / (y_ticks[-1] - y_ticks[0]) * height, 1)
 
+    places = _side_by_side([across(x) for x in costs], width)
+    shown = [
+        Point(name, place, up(y), up(low), up(high), colour, shape)
+        for place, (name, _, y, low, high, colour, shape) in zip(places, points, strict=True)
+    ]
     return Scatter(
         width,
         height,
         [Tick(across(x), f"{x:,g}") for x in x_ticks],
         [Tick(up(y), f"{y:g}") for y in y_ticks],
-        [
-            Point(name, place, up(y), up(low), up(high), colour, shape)
-            for place, (name, _, y, low, high, colour, shape) in zip(
-                _side_by_side([across(x) for x in costs], width), points, strict=True
-            )
-        ],
+        shown,
+        [] if end is None else _frontiers(shown, end),
     )
+
+
+def _frontiers(points: Sequence[Point], end: int) -> list[Frontier]:
+    """Join the points of each colour that no cheaper one of it surpasses, up to the last one."""
+    found = []
+    for colour in dict.fromkeys(point.colour for point in points):
+        members = sorted(
+            (p for p in points if p.colour == colour or p is points[end]), key=lambda p: p.x
+        )
+        best = [p for i, p in enumerate(members) if all(p.y < other.y for other in members[:i])]
+        if len(best) > 1:
+            path = "L".join(f"{point.x} {point.y}" for point in best)
+            found.append(Frontier(colour, f"M{path}"))
+    return found
 
 
 _POINT = 6.0  # whiskers apart, dots overlapping by half: places on the axis stay nearly true

@@ -69,6 +69,7 @@ class Comparison:
         command: The command that makes it again.
         answers: Headings, and sentences on what the figures show.
         bounds: Between what accuracy can lie; whiskers end there, numbers do not.
+        full: Name of the full network, at which the frontier of every series ends.
     """
 
     title: str
@@ -78,6 +79,7 @@ class Comparison:
     command: str | None = None
     answers: Sequence[tuple[str, Sequence[str]]] = ()
     bounds: tuple[float, float] = (-math.inf, math.inf)
+    full: str | None = None
 
 
 @dataclass(frozen=True)
@@ -119,8 +121,11 @@ def draw_plots(comparison: Comparison) -> Plots:
     networks = comparison.networks
     series = list(dict.fromkeys(each.series or each.name for each in networks))
     groups = list(dict.fromkeys(each.group for each in networks if each.group))
-    plots = []
+    plots: list[Plot] = []
     for key in DRAWN:
+        drawn = [each for each in networks if key in each.costs]
+        if not drawn:
+            continue
         points = [
             (
                 each.name,
@@ -130,11 +135,15 @@ def draw_plots(comparison: Comparison) -> Plots:
                 series.index(each.series or each.name),
                 groups.index(each.group) if each.group else 0,
             )
-            for each in networks
-            if key in each.costs
+            for each in drawn
         ]
-        if points:
-            plots.append(Plot(key, *COSTS[key][:2], scatter(points)))
+        if comparison.full is None or plots:
+            view = scatter(points)
+        else:  # the first plot is the answer: wide, with the frontier of every series
+            names = [each.name for each in drawn]
+            end = names.index(comparison.full) if comparison.full in names else None
+            view = scatter(points, width=680, height=300, end=end)
+        plots.append(Plot(key, *COSTS[key][:2], view))
     return Plots(comparison.metric, plots, series, groups)
 
 

@@ -198,8 +198,46 @@ def page(result: Result, *, title: str, command: str | None = None) -> Compariso
         networks=list(networks.values()),
         command=command,
         bounds=(0.0, 100.0),
-        answers=[(heading(at), sentences(at)) for at in result["budgets"]],
+        full="full" if "full" in networks else None,
+        answers=[
+            (heading(at), [*_lost_and_gained(result, at), *sentences(at)])
+            for at in result["budgets"]
+        ],
     )
+
+
+_BY_HAND = ("thin", "layerwise", "flat")
+"""Names of the network with fewer features by hand."""
+
+
+def _lost_and_gained(result: Result, at: Mapping[str, Any]) -> list[str]:
+    """Say what the reference loses against the full network and gains against thinning by hand."""
+    rows = {row["method"]: row for row in at["rows"] if row["difference"] is not None}
+    ours = next((row for row in at["rows"] if row["method"] == result["reference"]), None)
+    thin = next((name for name in _BY_HAND if name in rows), None)
+    if ours is None or ours["accuracy"] is None:
+        return []
+    goal = metric_name(result["goal"] or "accuracy")
+    claims = [
+        _claim(goal, rows[name]["difference"], what)
+        for name, what in (("full", "the full network"), (thin, f"{thin}, fewer features by hand"))
+        if name in rows
+    ]
+    return [f"{result['reference']} has {' and '.join(claims)}."] if claims else []
+
+
+def _claim(goal: str, difference: Mapping[str, Any], what: str) -> str:
+    """Say by how much the reference is above or below another network, and how sure that is."""
+    points = -100 * difference["mean"]  # differences are other minus reference
+    sure = "one seed: nothing is known of the spread"
+    if difference["low"] is not None:
+        ends = sorted(-100 * difference[key] for key in ("low", "high"))
+        sure = f"95 % interval {ends[0]:+.1f} to {ends[1]:+.1f}"
+        if difference["p_holm"] is not None:
+            p = _p(difference, "p_holm")
+            sure += f", p {p if p.startswith('<') else f'= {p}'}, {difference['n']} seeds"
+    word = "more" if points >= 0 else "less"
+    return f"{abs(points):.1f} points of {goal} {word} than {what} ({sure})"
 
 
 def _compared(result: Result, at: Mapping[str, Any], row: Mapping[str, Any], name: str) -> Compared:
