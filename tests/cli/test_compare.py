@@ -69,7 +69,7 @@ def test_a_network_of_ones_own(ranp, crops, tmp_path):
     ("arguments", "reason"),
     [
         (("--budget", "gflops=200%"), "keeps it without pruning"),
-        (("--budget", "watts=3"), "write gflops=10%"),
+        (("--budget", "watts=3"), "write flops=10%"),
         (("--methods", "full"), "at least one method that prunes"),
         (("--methods", "full,ramp-f"), "Did you mean 'ranp-f'"),
         (("--set", "epoch=3"), "unknown key 'epoch'"),

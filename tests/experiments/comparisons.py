@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ranp.experiments.cells import Budget
 from ranp.experiments.compare import Design
 from ranp.experiments.evaluation import evaluate
 from ranp.experiments.store import Store
+from ranp.resources.budgets import Budget
 from ranp.training.config import load_config
 
 FULL = {"gflops": 2.0, "memory_mb": 40.0, "parameters": 5000, "param_mb": 0.02, "neurons": 50}

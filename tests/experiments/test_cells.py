@@ -8,8 +8,9 @@ from collections import Counter
 import pytest
 
 from ranp.errors import UsageError
-from ranp.experiments.cells import Budget, TrainingCell, TrainingCells, data_fingerprint
+from ranp.experiments.cells import TrainingCell, TrainingCells, data_fingerprint
 from ranp.experiments.store import Store
+from ranp.resources.budgets import Budget
 from ranp.signals import Interrupted
 from ranp.slimming import Plan
 from ranp.training.listeners import Listener
@@ -47,8 +48,24 @@ def test_a_cell_is_what_has_an_influence(tiny):
         assert change.to_dict() != cell.to_dict()
 
 
+@pytest.mark.parametrize(
+    ("budget", "stored"),
+    [
+        (Budget("gflops", 0.3), {"resource": "gflops", "amount": 0.3}),
+        (Budget("flops", 3e8), {"resource": "gflops", "amount": 0.3}),
+        (Budget("activations", 3 * 2**20), {"resource": "memory", "amount": 3.0}),
+        (Budget("params", 900), {"resource": "params", "amount": 900}),
+    ],
+)
+def test_budgets_are_stored_as_in_the_first_stores(tiny, budget, stored):
+    """There "memory" was the activations', in MB: cells that were computed then still count."""
+    cell = TrainingCell(tiny(pruning__method="ranp-f"), budget).to_dict()
+    assert cell["budget"] == stored
+    assert TrainingCell.from_dict(cell).to_dict() == cell
+
+
 def test_the_full_network_takes_no_budget(tiny):
-    with pytest.raises(UsageError, match="no budget"):
+    with pytest.raises(UsageError, match="takes no budget"):
         TrainingCell(tiny(), Budget("gflops", 0.01))
 
 

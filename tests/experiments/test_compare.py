@@ -3,59 +3,80 @@ from __future__ import annotations
 import pytest
 
 from ranp.errors import UsageError
-from ranp.experiments.cells import TrainingCells
-from ranp.experiments.compare import BudgetText, make_design, run, seconds_left
+from ranp.experiments.cells import TrainingCells, store_budget
+from ranp.experiments.compare import (
+    absolute_budget,
+    make_design,
+    parse_budget_text,
+    run,
+    seconds_left,
+)
 from ranp.experiments.evaluation import evaluate
 from ranp.experiments.store import Store
 from ranp.report.comparison_tables import sentences
+from ranp.resources import Costs
+from ranp.resources.counting import LayerCost
 from ranp.training.networks import build_network
 from tests.experiments.comparisons import compared, design, filled, outcome
+
+# Eight GFLOPs, 8 MB of activations, eight parameters.
+LAYER = LayerCost("conv", "Conv3d", flops=8 * 10**9, parameters=8, activations=2 * 2**20, neurons=8)
+FULL = Costs("paper", (LAYER,), ())
 
 
 @pytest.mark.parametrize(
     ("text", "resource", "amount"),
     [
         ("gflops=10%", "gflops", 0.8),
+        ("flops=10%", "gflops", 0.8),
         ("gflops=0.5", "gflops", 0.5),
-        ("memory=2.5", "memory", 2.5),
+        ("flops=0.5GFLOPs", "gflops", 0.5),
+        ("activations=2.5MiB", "memory", 2.5),
+        ("activations=50%", "memory", 4.0),
         ("params=1e0", "params", 1.0),
     ],
 )
 def test_budgets_are_read(text, resource, amount):
-    budget = BudgetText.parse(text).of(8.0)
-    assert (budget.resource, budget.amount) == (resource, pytest.approx(amount))
+    stored = store_budget(absolute_budget(text, FULL))
+    assert stored == {"resource": resource, "amount": pytest.approx(amount)}
+
+
+def test_flops_and_gflops_ask_for_the_same_cells():
+    first, second = (absolute_budget(f"{name}=7%", FULL) for name in ("flops", "gflops"))
+    assert first == second
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("10%", "write gflops=10%"),
-        ("flops=3", "Did you mean 'gflops'"),
-        ("gflops=much", "'much' is not a number"),
+        ("10%", "write flops=10%"),
+        ("gflop=3", "Did you mean 'gflops'"),
+        ("memory=200", "activations=200MB"),
+        ("gflops=much", "got 'much'"),
         ("gflops=-3", "positive"),
         ("gflops=0%", "positive"),
-        ("gflops=nan", "positive"),
-        ("gflops=inf", "positive"),
+        ("gflops=nan", "got 'nan'"),
+        ("gflops=inf", "got 'inf'"),
     ],
 )
 def test_budgets_that_make_no_sense(text, reason):
     with pytest.raises(UsageError, match=reason):
-        BudgetText.parse(text)
+        parse_budget_text(text)
 
 
-@pytest.mark.parametrize("text", ["gflops=8", "gflops=100%", "gflops=250%"])
+@pytest.mark.parametrize("text", ["gflops=8", "gflops=100%", "flops=250%"])
 def test_a_budget_that_the_full_network_keeps_is_refused(text):
-    with pytest.raises(UsageError, match="keeps it without pruning"):
-        BudgetText.parse(text).of(8.0)
+    with pytest.raises(UsageError, match=r"costs 8\.00 GFLOPs and keeps it without pruning"):
+        absolute_budget(text, FULL)
 
 
 def test_a_design_is_checked_and_put_in_figures(tiny, crops, tmp_path):
     cells = TrainingCells(Store(tmp_path), crops)
-    tenth = [BudgetText.parse("params=10%")]
+    tenth = ["params=10%"]
     plan = make_design(cells, tiny(seed=4), ["full", "ranp-f", "full"], tenth, 2)
     assert plan.methods == ("full", "ranp-f") and plan.seeds == (4, 5)
     parameters = sum(p.numel() for p in build_network(tiny().network).parameters())
-    assert plan.budgets["params=10%"].amount == pytest.approx(parameters / 10)
+    assert plan.budgets["params=10%"].limit == pytest.approx(parameters / 10)
     with pytest.raises(UsageError, match=r"unknown method 'ramp-f'.*'ranp-f'"):
         make_design(cells, tiny(), ["ramp-f"], tenth, 1)
     with pytest.raises(UsageError, match="at least one method that prunes"):

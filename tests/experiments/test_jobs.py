@@ -10,10 +10,11 @@ import pytest
 from safetensors.numpy import load_file
 
 from ranp.errors import RanpError, UsageError
-from ranp.experiments.cells import Budget, TrainingCells
+from ranp.experiments.cells import TrainingCells
 from ranp.experiments.compare import Design, run
 from ranp.experiments.jobs import Jobs, complete_cells, parse_jobs
 from ranp.experiments.store import Store
+from ranp.resources.budgets import Budget
 
 CELLS = [{"number": number} for number in range(6)]
 

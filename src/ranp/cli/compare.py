@@ -37,8 +37,8 @@ def command(
     budget: Annotated[
         list[str] | None,
         typer.Option(
-            help="gflops=10% (of the full network), gflops=X, memory=X (MB), params=X; "
-            "may be repeated. By default gflops=10%."
+            help="flops=10% (of the full network), flops=20G, gflops=X, params=1e6, "
+            "activations=200MB; may be repeated. By default flops=10%."
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many runs of each.")] = 3,
@@ -68,9 +68,9 @@ def command(
     """
     from ranp.errors import UsageError
     from ranp.experiments.compare import (
-        BudgetText,
         checked_methods,
         make_design,
+        parse_budget_text,
         run,
         seconds_left,
     )
@@ -83,7 +83,9 @@ def command(
     processes = parse_jobs(jobs)
     if data is not None and not data.is_dir():
         raise UsageError(f"data directory '{data}' does not exist")
-    budgets = [BudgetText.parse(text) for text in budget or ["gflops=10%"]]
+    budgets = budget or ["flops=10%"]
+    for text in budgets:
+        parse_budget_text(text)
     changes: dict[str, Any] = {}
     if network is not None:
         changes |= {"network.name": network, "network.options": {}}

@@ -111,7 +111,7 @@ def _list(as_json: bool) -> None:
 
 
 def _data_sets(data: Path | None) -> dict[str, Path]:
-    """The data sets of a directory, by kind."""
+    """Return the data sets of a directory, by name."""
     if data is None:
         return {}
     if not data.is_dir():
@@ -134,7 +134,7 @@ def _describe(cell: Mapping[str, Any], done: int, total: int) -> tuple[str, str 
 
 
 def _about(cell: Mapping[str, Any]) -> str:
-    """A cell in a few words."""
+    """Describe a cell in a few words."""
     if cell["kind"] == "training":
         config = cell["config"]
         method = cell["plan"]["method"] if "plan" in cell else "full"
@@ -146,7 +146,7 @@ def _about(cell: Mapping[str, Any]) -> str:
 
 
 def _table(beside: ComparisonTable, group: Group) -> Table:
-    """The rows of a group, for the terminal."""
+    """Return the rows of a group, for the terminal."""
     from ranp.report.terminal import table
 
     result = table(f"{beside.title}: {group.title}", caption="ours / paper's (difference)")

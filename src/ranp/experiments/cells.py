@@ -7,27 +7,26 @@ methods of a seed share its scores and its generated data, which are cells of th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from torch import nn
 
+from ranp import pipeline
 from ranp.datasets import find_dataset, synthesise
+from ranp.datasets.cases import Cases
 from ranp.datasets.loader import Loader
 from ranp.errors import InfeasibleError, UsageError
 from ranp.experiments.cpu_clock import CpuClock
 from ranp.experiments.store import Cell, Store
 from ranp.files import canonical_json, sha256
-from ranp.graph import ChannelGraph, build_graph
-from ranp.pipeline import make_plan
-from ranp.pruning import Choice, Chooser, Method, Scores, find_method, score
-from ranp.pruning.batches import no_forward
+from ranp.pipeline import Batches, Scoring, Traced
+from ranp.pruning import Choice, Chooser, Method, Scores
 from ranp.pruning.search import DELTA, meet_budget
 from ranp.resources import Costs, count, predict_training_memory
-from ranp.resources import budgets as limits
+from ranp.resources.budgets import Budget
 from ranp.resources.training_memory import Optimizer
 from ranp.slimming import Plan
 from ranp.training.config import Config, OptimizerConfig, parse_config
@@ -38,50 +37,36 @@ from ranp.training.networks import Factory, build_network
 from ranp.training.preparation import open_split, open_splits, stored_plan
 from ranp.training.run import train
 
-Resource = Literal["gflops", "memory", "params"]
-
-COSTS: Mapping[str, Callable[[Costs], float]] = {
-    "gflops": lambda costs: costs.gflops,
-    "memory": lambda costs: costs.memory_mb,
-    "params": lambda costs: float(costs.parameters),
-}
-"""What can be budgeted: GFLOPs, activation memory in MB, and number of parameters, as counted."""
-
 _MIB = 2**20
+_STORED = {"flops": ("gflops", 1e9), "activations": ("memory", float(_MIB))}
+"""Names and units of resources in cells, as in the first stores; others are stored as they are."""
 
 
-def as_limit(resource: str, amount: float) -> limits.Budget:
-    """A stored budget: there "memory" is that of activations, in MB."""
+def store_budget(budget: Budget) -> dict[str, Any]:
+    """Return an absolute budget as cells hold it."""
+    name, unit = _STORED.get(budget.resource, (budget.resource, 1.0))
+    return {"resource": name, "amount": budget.limit / unit}
+
+
+def load_budget(stored: Mapping[str, Any]) -> Budget:
+    """Return the budget of a cell."""
+    resource, amount = stored["resource"], stored["amount"]
     if resource == "memory":
-        return limits.Budget("activations", amount * _MIB)
-    return limits.Budget(resource, amount)
-
-
-@dataclass(frozen=True)
-class Budget:
-    """What a slim network may cost, in absolute figures at the training size, one sample.
-
-    Attributes:
-        resource: "gflops", "memory" (in MB) or "params" (their number).
-        amount: How much of it.
-    """
-
-    resource: Resource
-    amount: float
+        return Budget("activations", amount * _MIB)
+    return Budget(resource, amount)
 
 
 @dataclass(frozen=True)
 class TrainingCell:
-    """A network, data, method, size and seed: what is pruned and trained.
+    """A network, data, method, size and seed to prune and train.
 
     Attributes:
-        config: Everything about network, data, pruning, training and the seed. No pruning method
-            means the full network.
-        budget: What the slim network is to cost; without one the configuration's sparsity counts.
-        data: Which cases there are (see `data_fingerprint`); none for generated ones, of which
-            the configuration says all. Where the cases lie makes no difference.
-        plan: A cell that leaves a plan in its place, to slim the network by it instead of pruning
-            here.
+        config: Network, data, pruning, training and seed. No pruning method means the full network.
+        budget: What the slim network is to cost, in absolute figures for one sample at the
+            training size; without one the sparsity of the configuration counts.
+        data: Fingerprint of the cases (see `data_fingerprint`); None for generated ones, which the
+            configuration describes. Where the cases lie makes no difference.
+        plan: Cell that leaves a plan in its directory, to slim the network by instead of pruning.
         transfer: Whether that plan may be of a network with other inputs and classes.
     """
 
@@ -92,17 +77,17 @@ class TrainingCell:
     transfer: bool = False
 
     def __post_init__(self) -> None:
-        """Refuses a budget for the full network."""
+        """Refuse a budget for the full network."""
         if self.budget is not None and self.config.pruning.method is None:
-            raise UsageError("the full network costs what it costs: it takes no budget")
+            raise UsageError("the full network takes no budget; name a pruning method")
 
     @property
     def method(self) -> str:
-        """Of pruning, or "full"."""
+        """Name of the pruning method, or "full"."""
         return self.config.pruning.method or "full"
 
     def to_dict(self) -> dict[str, Any]:
-        """As a cell of the store; what has no influence on the result is left out."""
+        """Return the cell of the store; what has no influence on the result is left out."""
         config = self.config.model_dump(mode="json")
         if not self.config.optimize:
             del config["optimize"]  # as in stores that were begun before one could ask for it
@@ -116,7 +101,7 @@ class TrainingCell:
         cell: dict[str, Any] = {
             "kind": "training",
             "config": config,
-            "budget": None if self.budget is None else asdict(self.budget),
+            "budget": None if self.budget is None else store_budget(self.budget),
             "data": self.data,
         }
         if self.plan is not None:
@@ -125,11 +110,10 @@ class TrainingCell:
 
     @classmethod
     def from_dict(cls, cell: Cell) -> TrainingCell:
-        """The inverse of `to_dict`."""
-        budget = None if cell["budget"] is None else Budget(**cell["budget"])
+        """Return the inverse of `to_dict`."""
         return cls(
             parse_config(cell["config"], "cell"),
-            budget,
+            None if cell["budget"] is None else load_budget(cell["budget"]),
             cell["data"],
             cell.get("plan"),
             cell.get("transfer", False),
@@ -137,11 +121,44 @@ class TrainingCell:
 
 
 def data_fingerprint(config: Config, data: Path | None) -> str | None:
-    """Which cases a data set holds for training and validation; none where it is generated."""
+    """Return a hash of the cases for training and validation; None if they are generated."""
     if data is None:
         return None
     splits = open_splits(Job(config, Path(), data=data))
     return sha256(canonical_json([config.data.kind, [list(cases.ids) for cases in splits]]))
+
+
+def score_cases(
+    traced: Traced,
+    cases: Cases,
+    methods: Iterable[Method],
+    *,
+    dataset: str,
+    window: int,
+    workers: int = 0,
+    **scoring: Any,
+) -> Scores:
+    """Score a network with training cases, one by one, on a GPU if there is one.
+
+    Args:
+        traced: The network.
+        cases: Training cases.
+        methods: Methods that the scores must serve.
+        dataset: Name of the data set, whose loss is taken.
+        window: Edge of the training crops.
+        workers: Processes that read data ahead.
+        scoring: Further options of `ranp.pipeline.Scoring`.
+    """
+    task = find_dataset(dataset).make_task(window)
+    model = traced.model.to("cuda" if torch.cuda.is_available() else "cpu")
+    loader = Loader(cases, 1, training=True, workers=workers)
+    scores = pipeline.score(
+        Traced(model, traced.graph, Batches(loader)),
+        methods,
+        Scoring(forward=lambda model, batch: task.loss(model(batch["x"]), batch), **scoring),
+    )
+    model.to("cpu")
+    return scores
 
 
 @dataclass(frozen=True)
@@ -150,9 +167,9 @@ class TrainingCells:
 
     Attributes:
         store: Keeps the cells, and beside them scores and generated data that they share.
-        data: The data set's directory; without one the data is generated.
-        factory: The user's own network.
-        listener: Told how training goes.
+        data: Directory of the data set; without one the data is generated.
+        factory: Builds the user's own network.
+        listener: Listens to training runs.
     """
 
     store: Store
@@ -161,30 +178,30 @@ class TrainingCells:
     listener: Listener | None = None
 
     def __call__(self, cell: Cell, place: Path) -> dict[str, Any]:
-        """Prunes to the budget, trains and evaluates; interrupted, it goes on where it was.
+        """Prune to the budget, train and evaluate; interrupted, go on from there.
 
         Returns:
             A flat result. Its `outcome` is "trained"; "unreachable", with the nearest network's
-            costs, where the method cannot come down to the budget or sparsity; or "diverged".
+            costs, if the method cannot come down to the budget or sparsity; or "diverged".
         """
         wanted = TrainingCell.from_dict(cell)
-        data = self.data_directory(wanted.config)
+        traced = self.trace(wanted.config)
         home = place if wanted.plan is None else self.store.place(wanted.plan)
         plan = stored_plan(home)
-        full = build_network(wanted.config.network, self.factory)
-        shape = input_shape(wanted.config, data)
+        if plan is None and wanted.plan is not None:
+            raise UsageError(f"cell '{home.name}', which leaves the plan, must be computed first")
         if plan is None and wanted.config.pruning.method is not None:
-            chooser = self.chooser(wanted.config, data, full, shape)
+            chooser = self.chooser(wanted.config, traced)
             try:
-                plan = _planned(chooser, wanted)
+                plan = _make_plan(chooser, wanted)
             except InfeasibleError as error:
-                return _unreachable(wanted, chooser, str(error))
+                return _describe_unreachable(wanted, chooser, str(error))
             plan.save(place / "plan.json")
-        described = _described(wanted, full, shape, plan)
+        described = _describe(wanted, traced, plan)
         job = Job(
             wanted.config,
             place / "run",
-            data=data,
+            data=self.data_directory(wanted.config),
             plan=None if plan is None else home / "plan.json",
             transfer=wanted.transfer,
             factory=self.factory,
@@ -199,48 +216,35 @@ class TrainingCells:
         return {
             **described,
             "outcome": "trained",
-            "goal": record["goal"],
             "accuracy": record["metrics"][record["goal"]]["last"],
-            "metrics": record["metrics"],
-            "best": record["best"],
-            "epochs": record["epochs"],
-            "seconds": record["seconds"],
+            **{key: record[key] for key in ("goal", "metrics", "best", "epochs", "seconds")},
             "cpu_seconds": clock.seconds,
             "device": record["device"],
         }
 
-    def chooser(
-        self, config: Config, data: Path, full: nn.Module, shape: tuple[int, ...]
-    ) -> Chooser:
-        """What chooses neurons at any sparsity, by the method of a configuration.
+    def trace(self, config: Config) -> Traced:
+        """Return the full network, traced with a single training input."""
+        cases = self._cases(config, config.data.size)
+        full = build_network(config.network, self.factory)
+        return pipeline.trace(full, example_input=(1, *cases[0]["x"].shape))
 
-        Args:
-            config: Of the cell.
-            data: Where the training data lies.
-            full: The full network.
-            shape: A single training input; costs are counted at this size.
-        """
+    def chooser(self, config: Config, traced: Traced) -> Chooser:
+        """Return the chooser of a configuration's pruning method."""
         pruning = config.pruning
         assert pruning.method is not None
-        method = find_method(pruning.method)
-        graph = build_graph(full, shape)
-        return Chooser(
-            full,
-            graph,
-            Choice.make(
-                method,
-                lam=pruning.lam,
-                coupling=pruning.coupling,
-                floor=pruning.floor,
-                seed=config.seed,
-            ),
-            self._scores(config, method, data, full, graph) if method.needs_scores else None,
+        choice = Choice.make(
+            pruning.method,
+            lam=pruning.lam,
+            coupling=pruning.coupling,
+            floor=pruning.floor,
+            seed=config.seed,
         )
+        needs_scores = choice.method.needs_scores
+        scores = self._scores(config, choice.method, traced) if needs_scores else None
+        return Chooser(traced.model, traced.graph, choice, scores)
 
-    def _scores(
-        self, config: Config, method: Method, data: Path, full: nn.Module, graph: ChannelGraph
-    ) -> Scores:
-        """Scores the network, or reads the scores that another method left in the store."""
+    def _scores(self, config: Config, method: Method, traced: Traced) -> Scores:
+        """Score the network, or load the scores that another method left in the store."""
         wanted = {
             "kind": "scores",
             "network": config.network.model_dump(mode="json"),
@@ -248,8 +252,8 @@ class TrainingCells:
             "seed": config.seed,
             "data": None,
         }
+        size = config.pruning.size or config.data.size
         if method.needs_data:
-            size = config.pruning.size or config.data.size
             wanted["data"] = {
                 "cases": data_fingerprint(config, self.data),
                 "settings": config.data.model_dump(mode="json"),
@@ -260,97 +264,74 @@ class TrainingCells:
 
         def compute(cell: Cell, place: Path) -> dict[str, Any]:
             began = time.process_time()
-            scores = _scored(config, method, data, full, graph)
+            if not method.needs_data:
+                scores = pipeline.score(traced, [method], Scoring(seed=config.seed))
+            else:
+                scores = score_cases(
+                    traced,
+                    self._cases(config, size),
+                    [method],
+                    dataset=config.data.kind,
+                    window=config.data.size,
+                    workers=config.data.workers,
+                    batches=config.pruning.batches,
+                    seed=config.seed,
+                )
             scores.save(place / "scores.safetensors")
             return {"batches": scores.batches, "cpu_seconds": time.process_time() - began}
 
         self.store.require(wanted, compute)
         return Scores.load(self.store.place(wanted) / "scores.safetensors")
 
+    def _cases(self, config: Config, size: int) -> Cases:
+        job = Job(config, Path(), data=self.data_directory(config))
+        return open_split(job, "train", size)
+
     def data_directory(self, config: Config) -> Path:
-        """Where the data lies: what was given, or a set in the store, generated once for all."""
+        """Return the directory of the data: the given one, or a set that is generated once."""
         if self.data is not None:
             return self.data
-        wanted = {
-            "kind": "generated data",
-            "data": config.data.kind,
+        settings: dict[str, Any] = {
             "cases": config.data.cases,
             "size": config.data.generated_size,
             "classes": config.data.classes,
         }
+        wanted = {"kind": "generated data", "data": config.data.kind, **settings}
 
         def compute(cell: Cell, place: Path) -> dict[str, Any]:
             attempt = 0  # what a killed process left half-written is not built upon
             while (place / f"data-{attempt}").exists():
                 attempt += 1
-            synthesise(
-                config.data.kind,
-                place / f"data-{attempt}",
-                cases=config.data.cases,
-                size=config.data.generated_size,
-                seed=0,
-                classes=config.data.classes,
-            )
+            synthesise(config.data.kind, place / f"data-{attempt}", seed=0, **settings)
             return {"directory": f"data-{attempt}"}
 
         result = self.store.require(wanted, compute)
         return self.store.place(wanted) / str(result["directory"])
 
 
-def input_shape(config: Config, data: Path) -> tuple[int, ...]:
-    """A single training input; costs are counted at this size."""
-    cases = open_split(Job(config, Path(), data=data), "train", config.data.size)
-    return (1, *cases[0]["x"].shape)
-
-
-def _scored(
-    config: Config, method: Method, data: Path, full: nn.Module, graph: ChannelGraph
-) -> Scores:
-    """Scores a network for a method, one sample at a time, on a GPU where there is one."""
-    if not method.needs_data:
-        return score(full, graph, None, no_forward, methods=[method], seed=config.seed)
-    size = config.pruning.size or config.data.size
-    cases = open_split(Job(config, Path(), data=data), "train", size)
-    task = find_dataset(config.data.kind).make_task(config.data.size)
-    scores = score(
-        full.to("cuda" if torch.cuda.is_available() else "cpu"),
-        graph,
-        Loader(cases, 1, training=True, workers=config.data.workers),
-        lambda model, batch: task.loss(model(batch["x"]), batch),
-        methods=[method],
-        batches=config.pruning.batches,
-        seed=config.seed,
-    )
-    full.to("cpu")
-    return scores
-
-
-def _planned(chooser: Chooser, wanted: TrainingCell) -> Plan:
-    """What is kept: at the sparsity that is given, or as near to the budget as one can come.
+def _make_plan(chooser: Chooser, wanted: TrainingCell) -> Plan:
+    """Return the plan at the given sparsity, or as near to the budget as the method comes.
 
     Raises:
         InfeasibleError: The method cannot be brought there.
     """
     if wanted.budget is None:
-        return make_plan(chooser, wanted.config.pruning.sparsity)
+        return pipeline.make_plan(chooser, wanted.config.pruning.sparsity)
     # Methods are compared, so each keeps to its own ranking, also where a budget is missed by it.
-    sparsity, alive = meet_budget(
-        chooser, as_limit(wanted.budget.resource, wanted.budget.amount), window=DELTA
-    )
-    return make_plan(chooser, sparsity, alive=alive, budget=asdict(wanted.budget))
+    sparsity, alive = meet_budget(chooser, wanted.budget, window=DELTA)
+    return pipeline.make_plan(chooser, sparsity, alive=alive, budget=store_budget(wanted.budget))
 
 
-def _described(
-    wanted: TrainingCell, full: nn.Module, shape: tuple[int, ...], plan: Plan | None
-) -> dict[str, Any]:
-    """What is known of a network before it is trained."""
-    graph = build_graph(full, shape)
+def _describe(wanted: TrainingCell, traced: Traced, plan: Plan | None) -> dict[str, Any]:
+    """Return what is known of a network before it is trained."""
+    full, graph = traced.model, traced.graph
     full_costs = count(full, graph)
     slim, costs = full, full_costs
     if plan is not None:
         alive = plan.alive(graph, transfer=wanted.transfer)
-        slim = plan.apply(full, init="keep", transfer=wanted.transfer)
+        slim = plan.apply(full, init="keep", transfer=wanted.transfer, graph=graph)
         costs = count(full, graph, alive)
+    (shape,) = graph.inputs.shapes
     batch = (wanted.config.batch, *shape[1:])
     memory = predict_training_memory(slim, batch, optimizer=_optimizer(wanted.config.optimizer))
     layers = {} if plan is None else plan.layers
@@ -363,22 +344,21 @@ def _described(
     }
 
 
-def _unreachable(wanted: TrainingCell, chooser: Chooser, reason: str) -> dict[str, Any]:
-    """The nearest that a method comes to what it cannot reach."""
+def _describe_unreachable(wanted: TrainingCell, chooser: Chooser, reason: str) -> dict[str, Any]:
+    """Return the nearest that a method comes to what it cannot reach."""
     sparsity = chooser.max_sparsity()
-    nearest = count(chooser.model, chooser.graph, chooser.choose(sparsity))
     return {
         "outcome": "unreachable",
         "reason": reason,
-        **_costs(wanted, nearest),
+        **_costs(wanted, chooser.costs(chooser.choose(sparsity))),
         "sparsity": sparsity,
-        "full": _totals(count(chooser.model, chooser.graph)),
+        "full": _totals(chooser.costs()),
     }
 
 
 def _costs(wanted: TrainingCell, costs: Costs) -> dict[str, Any]:
     budget = wanted.budget
-    deviation = None if budget is None else COSTS[budget.resource](costs) / budget.amount - 1
+    deviation = None if budget is None else budget.total(costs) / budget.limit - 1
     return {**_totals(costs), "deviation": deviation}
 
 
@@ -387,7 +367,7 @@ def _totals(costs: Costs) -> dict[str, float]:
 
 
 def _optimizer(config: OptimizerConfig) -> Optimizer:
-    """What the optimizer keeps beside the parameters."""
+    """Return the optimizer whose state counts in the memory of a training step."""
     if config.name == "sgd":
         return "momentum" if config.momentum else "sgd"
     return "amsgrad" if config.amsgrad else "adam"

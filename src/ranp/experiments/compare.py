@@ -2,105 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any, get_args
+from typing import Any
 
 from ranp.errors import UsageError, suggest
-from ranp.experiments.cells import (
-    COSTS,
-    Budget,
-    Resource,
-    TrainingCell,
-    TrainingCells,
-    data_fingerprint,
-    input_shape,
-)
+from ranp.experiments.cells import TrainingCell, TrainingCells, data_fingerprint
 from ranp.experiments.evaluation import SAME_AT_A_BUDGET
 from ranp.experiments.jobs import Jobs, complete_cells
 from ranp.experiments.store import Cell, OnCell, Store, ignore_cell
-from ranp.graph import build_graph
 from ranp.pruning import METHODS
-from ranp.resources import count
+from ranp.resources import Costs, count
+from ranp.resources.budgets import RESOURCES, Budget, find_resource, parse_budget
 from ranp.training.config import Config
-from ranp.training.networks import build_network
 
 FULL = "full"
 REFERENCE = "ranp-f"
-"""What the others are compared with, if it takes part; else the first method that prunes."""
-
-_UNITS = {"gflops": "GFLOPs", "memory": "MB", "params": "parameters"}
+"""Method that the others are compared with, if it takes part; else the first that prunes."""
 
 
-@dataclass(frozen=True)
-class BudgetText:
-    """A budget as it was asked for: `gflops=10%`, `memory=200` (MB), `params=1e6`.
+def parse_budget_text(text: str) -> Budget:
+    """Return the budget for a text such as "flops=10%", "gflops=5" or "activations=200MB".
 
-    Attributes:
-        text: What was written.
-        resource: What is budgeted.
-        amount: How much; a share of 1 if it is relative.
-        relative: Whether it is relative to the full network.
+    Raises:
+        UsageError: Not a resource that is counted, or not a positive amount.
     """
+    name, separator, amount = text.partition("=")
+    counted = [each for each, row in RESOURCES.items() if row.total is not None]
+    if not separator or name not in counted:
+        hint = suggest(name, counted) if separator else ""
+        examples = [f"{each}={find_resource(each).example}" for each in counted]
+        raise UsageError(f"--budget {text}: write flops=10%, or {', '.join(examples)}.{hint}")
+    budget = parse_budget(name, amount)
+    if name == "flops":  # the same cells as for gflops, to the last bit
+        unit = 1 if budget.of_full else 1e9
+        return replace(budget, resource="gflops", limit=budget.limit / unit)
+    return budget
 
-    text: str
-    resource: Resource
-    amount: float
-    relative: bool
 
-    @classmethod
-    def parse(cls, text: str) -> BudgetText:
-        """Reads a budget.
+def absolute_budget(text: str, full: Costs) -> Budget:
+    """Return the budget for a text, in absolute figures.
 
-        Raises:
-            UsageError: Not a resource, or not a positive number.
-        """
-        name, separator, value = text.partition("=")
-        number = value.strip().removesuffix("%")
-        relative = number != value.strip()
-        if not separator or name not in COSTS:
-            hint = suggest(name, COSTS) if separator else ""
-            raise UsageError(
-                f"--budget {text}: write gflops=10%, gflops=X, memory=X (MB) or params=X.{hint}"
-            )
-        try:
-            amount = float(number)
-        except ValueError as error:
-            raise UsageError(f"--budget {text}: '{value}' is not a number") from error
-        if not 0 < amount < float("inf"):
-            raise UsageError(f"--budget {text}: give a positive number")
-        resource = next(each for each in get_args(Resource) if each == name)
-        return cls(text, resource, amount / 100 if relative else amount, relative)
+    Args:
+        text: The budget (see `parse_budget_text`).
+        full: Costs of the full network.
 
-    def of(self, full: float) -> Budget:
-        """The budget in absolute figures.
-
-        Args:
-            full: What the full network costs of it.
-
-        Raises:
-            UsageError: The full network keeps it already.
-        """
-        amount = self.amount * full if self.relative else self.amount
-        if amount >= full:
-            raise UsageError(
-                f"--budget {self.text}: the full network costs {full:.6g} {_UNITS[self.resource]} "
-                "and keeps it without pruning; give a smaller one"
-            )
-        return Budget(self.resource, amount)
+    Raises:
+        UsageError: The full network keeps it already.
+    """
+    budget = parse_budget_text(text)
+    whole = Budget(budget.resource, budget.total(full))
+    budget = budget.absolute(whole.limit)
+    if budget.limit >= whole.limit:
+        raise UsageError(
+            f"--budget {text}: the full network costs {whole} and keeps it without pruning; give a "
+            "smaller one"
+        )
+    return budget
 
 
 @dataclass(frozen=True)
 class Design:
-    """What is compared: every method at every budget, once for each seed.
+    """A comparison: every method at every budget, once for each seed.
 
     Attributes:
         config: Network, data, training and the first seed.
-        methods: Their names; "full" for the network as it is.
-        budgets: By what was asked for.
+        methods: Names of the methods; "full" for the network as it is.
+        budgets: Absolute budgets, by the text that asked for them.
         seeds: The seeds.
-        data: Which cases there are (see `data_fingerprint`).
+        data: Fingerprint of the cases (see `data_fingerprint`).
     """
 
     config: Config
@@ -111,7 +82,7 @@ class Design:
 
     @property
     def reference(self) -> str | None:
-        """The method that the others are compared with; none where nothing is pruned."""
+        """Name of the method that the others are compared with; None if nothing is pruned."""
         pruned = [name for name in self.methods if name != FULL]
         return REFERENCE if REFERENCE in pruned else next(iter(pruned), None)
 
@@ -133,7 +104,7 @@ class Design:
         return None if found is None else {**found, "outdated": store.is_outdated(cell)}
 
     def cell(self, method: str, budget: str, seed: int) -> Cell:
-        """One run, as a cell of the store."""
+        """Return the cell of one run."""
         pruning, limit = self.config.pruning.model_copy(update={"method": None}), None
         if method != FULL:
             name = SAME_AT_A_BUDGET.get(method, method)
@@ -143,7 +114,7 @@ class Design:
         return TrainingCell(config, limit, self.data).to_dict()
 
     def cells(self) -> list[Cell]:
-        """All runs, each once, seed by seed: so whole seeds are there first."""
+        """Return the cells of all runs, each once, seed by seed: whole seeds come first."""
         wanted: dict[str, Cell] = {}
         for seed in self.seeds:
             for budget in self.budgets:
@@ -154,7 +125,7 @@ class Design:
 
 
 def checked_methods(names: Sequence[str]) -> tuple[str, ...]:
-    """Names of methods, each once.
+    """Return the names of methods, each once.
 
     Raises:
         UsageError: An unknown one, or none that prunes.
@@ -171,28 +142,28 @@ def make_design(
     cells: TrainingCells,
     config: Config,
     methods: Sequence[str],
-    budgets: Sequence[BudgetText],
+    budgets: Iterable[str],
     seeds: int,
 ) -> Design:
-    """Checks what was asked for, and turns shares of the full network into figures.
+    """Check what was asked for, and turn shares of the full network into figures.
 
     Args:
-        cells: Knows where the data lies, and the user's own network.
+        cells: Computes cells; knows the data and the user's own network.
         config: Network, data, training and the first seed.
         methods: Names of methods, and "full".
-        budgets: What the slim networks may cost.
-        seeds: How many.
+        budgets: What the slim networks may cost (see `parse_budget_text`).
+        seeds: Number of seeds.
     """
     methods = checked_methods(methods)
-    if not budgets:
-        raise UsageError("say what the networks may cost, such as --budget gflops=10%")
-    network = build_network(config.network, cells.factory)
-    shape = input_shape(config, cells.data_directory(config))
-    full = count(network, build_graph(network, shape))
+    traced = cells.trace(config)
+    full = count(traced.model, traced.graph)
+    limits = {text: absolute_budget(text, full) for text in budgets}
+    if not limits:
+        raise UsageError("give at least one budget, such as --budget flops=10%")
     return Design(
         config=config,
         methods=methods,
-        budgets={each.text: each.of(COSTS[each.resource](full)) for each in budgets},
+        budgets=limits,
         seeds=tuple(range(config.seed, config.seed + seeds)),
         data=data_fingerprint(config, cells.data),
     )
@@ -214,10 +185,10 @@ def run(design: Design, cells: TrainingCells, on_cell: OnCell = ignore_cell, job
 
 
 def seconds_left(design: Design, store: Store) -> float | None:
-    """How long the missing cells will take one process; unknown before the first is complete.
+    """Estimate how long the missing cells take one process; None before the first is complete.
 
-    A run takes as long as the same method at the same budget took with another seed; where there
-    is none, as long as runs did on average.
+    A run takes as long as the same method at the same budget took with another seed; if there is
+    none, as long as runs did on average.
     """
     took: dict[str, list[float]] = {}
     missing: list[str] = []

@@ -1,4 +1,4 @@
-"""CPU time of a run, which does not wait for what else a machine does."""
+"""CPU time of a run, which does not count other processes of the machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class CpuClock(Listener):
     """Adds up the CPU time of a run over its interruptions, to the last whole epoch.
 
     Attributes:
-        seconds: So far.
+        seconds: CPU time so far.
     """
 
     def __init__(self, path: Path) -> None:
@@ -30,12 +30,12 @@ class CpuClock(Listener):
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._note()
+        self._store()
 
     def finished_epoch(self, line: Mapping[str, Any]) -> None:
-        """Keeps the time: what a kill takes away is what will be computed again."""
-        self._note()
+        """Store the time: what a kill loses is computed again, and counted then."""
+        self._store()
 
-    def _note(self) -> None:
+    def _store(self) -> None:
         self.seconds = self._before + time.process_time() - self._began
         write_text(self._path, json.dumps(self.seconds))

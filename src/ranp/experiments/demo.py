@@ -14,14 +14,12 @@ from torch.nn import functional as F
 
 from ranp.datasets import synthetic_cases
 from ranp.datasets.loader import Loader
-from ranp.graph import build_graph
 from ranp.models import build_network, find_network
 from ranp.models.initialization import glorot_normal_
-from ranp.pipeline import make_result
-from ranp.pruning import Choice, Chooser, make_forward, score
+from ranp.pipeline import Scoring, make_result, score, trace
+from ranp.pruning import Choice, Chooser, make_forward
 from ranp.report.figures import draw_convergence, draw_retained
 from ranp.report.page import write_report
-from ranp.resources import count
 from ranp.resources.measuring import Measured, measure_in_turns, train_step
 from ranp.slimming import Plan
 
@@ -34,14 +32,14 @@ VANILLA_MARGIN = 0.98  # vanilla cannot be pruned as far: its row stands at its 
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo found.
+    """Results of the demo.
 
     Attributes:
         costs: Counted costs by network, "full" first.
-        sparsities: At which sparsity each method's network stands.
+        sparsities: Sparsity of each method's network.
         measured: Measured training step by network.
         curves: (seconds, loss) after each training step, of the full and the RANP-f network.
-        plans: By method.
+        plans: Plans by method.
     """
 
     costs: Mapping[str, Mapping[str, float]]
@@ -52,32 +50,34 @@ class Demo:
 
 
 def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
-    """Voxels without a point are ignored."""
+    """Return the cross-entropy of voxels that hold a point."""
     return F.cross_entropy(output, target, ignore_index=255)
 
 
 def run_demo(out: Path, seconds: float, say: Callable[[str], None]) -> Demo:
-    """Prunes, measures and trains; pictures and the plan go to a directory.
+    """Prune, measure and train; write pictures and the plan to a directory.
 
     Args:
-        out: The directory.
-        seconds: How long each network is trained.
-        say: Told what is going on.
+        out: Directory for the files.
+        seconds: Training time of each network.
+        say: Called with a message before each stage.
     """
     spec = find_network(NETWORK)
     torch.manual_seed(0)
     model = build_network(NETWORK)
     say(f"Tracing {NETWORK} at {' x '.join(map(str, spec.input_shape))}")
-    graph = build_graph(model, spec.input_shape)
-    loader = Loader(
-        synthetic_cases("shapenet", size=SIZE, samples=SAMPLES, seed=0), 1, training=True
-    )
+    cases = synthetic_cases("shapenet", size=SIZE, samples=SAMPLES, seed=0)
+    loader = Loader(cases, 1, training=True)
+    traced = trace(model, loader, example_input=spec.input_shape)
+    graph = traced.graph
     say(f"Scoring {graph.neurons:,} neurons with {SAMPLES} synthetic shapes at {SIZE}^3")
-    scores = score(model, graph, loader, make_forward(cross_entropy, None))
+    choices = {name: Choice.make(name, lam=spec.lam) for name in COMPARED}
+    scoring = Scoring(forward=make_forward(cross_entropy, None))
+    scores = score(traced, [choice.method for choice in choices.values()], scoring)
 
     results, sparsities = {}, {}
-    for name in COMPARED:
-        chooser = Chooser(model, graph, Choice.make(name, lam=spec.lam), scores)
+    for name, choice in choices.items():
+        chooser = Chooser(model, graph, choice, scores)
         sparsities[name] = min(spec.sparsity, VANILLA_MARGIN * chooser.max_sparsity())
         results[name] = make_result(chooser, sparsities[name], network=NETWORK)
     models = {"full": model, **{name: result.model for name, result in results.items()}}
@@ -110,12 +110,12 @@ def run_demo(out: Path, seconds: float, say: Callable[[str], None]) -> Demo:
     )
     write_report(out)
     slim_costs = {name: plan.costs["slim"] for name, plan in plans.items()}
-    costs = {"full": count(model, graph).totals(), **slim_costs}
+    costs = {"full": results["ranp-f"].before.totals(), **slim_costs}
     return Demo(costs, sparsities, measured, curves, plans)
 
 
 def train(model: nn.Module, seconds: float) -> list[tuple[float, float]]:
-    """Trains for a while, as the paper does, and returns (seconds, running mean of the loss)."""
+    """Train for a while, as the paper does, and return (seconds, running mean of the loss)."""
     loader = Loader(synthetic_cases("shapenet", size=SIZE, samples=64, seed=1), 1, training=True)
     optimizer = torch.optim.SGD(
         model.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-4

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from statistics import fmean
 from typing import Any, Protocol
 
-from ranp.experiments.cells import Budget
+from ranp.experiments.cells import store_budget
 from ranp.experiments.statistics import (
     Difference,
     compare_paired,
@@ -18,6 +18,7 @@ from ranp.experiments.statistics import (
     summarise,
 )
 from ranp.experiments.store import Cell, Store, versions
+from ranp.resources.budgets import Budget
 
 THIN = "thin"
 """The baseline that everybody has in mind: the same share of every layer."""
@@ -124,12 +125,11 @@ def _at_budget(
     distinct = {name: values for name, values in accuracies.items() if name not in twins}
     differences = _differences(distinct, runs.reference)
     seeds = len(accuracies.get(runs.reference or "", {}))
-    budget = runs.budgets[text]
+    stored = store_budget(runs.budgets[text])
     return {
         "budget": text,
-        "resource": budget.resource,
-        "amount": budget.amount,
-        "unit": _UNITS[budget.resource],
+        **stored,
+        "unit": _UNITS.get(stored["resource"], stored["resource"]),
         "rows": [
             _row(method, by_seed, differences.get(twins.get(method, method)))
             for method, by_seed in found.items()
@@ -177,7 +177,7 @@ def _accuracies(runs: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
 def _differences(
     accuracies: Mapping[str, Mapping[int, float]], reference: str | None
 ) -> dict[str, Difference]:
-    """Of every method against the reference, over the seeds that both were trained with."""
+    """Compare every method with the reference, over the seeds that both were trained with."""
     ours = accuracies.get(reference or "", {})
     found: dict[str, Difference] = {}
     for method, theirs in accuracies.items():
@@ -227,7 +227,7 @@ def _plain(difference: Difference) -> dict[str, Any]:
 
 
 def _cautions(runs: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> list[str]:
-    """What a reader of the table must know."""
+    """Return what a reader of the table must know."""
     cautions = []
     for method, found in runs.items():
         unreachable = [run for run in found.values() if run["outcome"] == "unreachable"]

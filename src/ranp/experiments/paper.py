@@ -1,4 +1,4 @@
-"""The figures that the paper prints."""
+"""Figures printed in the paper."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from importlib import resources
 from typing import Any
 
 RESOURCES = ("param_mb", "gflops", "memory_mb")
-"""What the paper's tables count, in their order."""
+"""Resources in the paper's tables, in their order."""
 
 
 @cache
 def printed() -> Mapping[str, Any]:
-    """All of them, by section (see `paper.json`)."""
+    """Return all of them, by section (see `paper.json`)."""
     text = (resources.files("ranp.experiments") / "paper.json").read_text(encoding="utf-8")
     content: dict[str, Any] = json.loads(text)
     return content
 
 
 def capability(pair: str) -> dict[str, Any]:
-    """The rows of the table of pruning capability, by method, each with its `check`.
+    """Return the rows of the table of pruning capability, by method, each with its `check`.
 
     "exact" rows follow from architecture and rule alone; "near" rows depend on data and
-    initialisation as well.
+    initialization as well.
     """
     paper = printed()
     near = paper["data_dependent"][pair]

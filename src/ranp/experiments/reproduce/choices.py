@@ -1,10 +1,10 @@
-"""What is known of a pruned network before it is trained, in cells.
+"""Cells of a pruned network before it is trained.
 
-- `scores`: one pass over the data, of one network, initialisation and seed. All methods and
-  sparsities share it.
+- `scores of samples`: one pass over the data, of one network, initialization and seed. All methods
+  and sparsities share it.
 - `importance`: the importance of every neuron by one method.
-- `choice`: the neurons that a method keeps, the plan and what the slim network costs.
-- `transfer`: what a plan costs in a network with other inputs and classes.
+- `choice`: the neurons that a method keeps, the plan and the costs of the slim network.
+- `transfer`: the costs of a plan in a network with other inputs and classes.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
-from ranp.datasets import find_dataset, open_cases, synthetic_cases
+from ranp.datasets import open_cases, synthetic_cases
 from ranp.datasets.cases import Cases
-from ranp.datasets.loader import Loader
-from ranp.experiments.cells import COSTS, as_limit
+from ranp.experiments.cells import load_budget, score_cases
 from ranp.experiments.store import Cell, Store
 from ranp.files import canonical_json
-from ranp.graph import Alive, ChannelGraph, build_graph
-from ranp.pruning import METHODS, Choice, Chooser, Scores, find_method, score
+from ranp.graph import Alive
+from ranp.pipeline import Traced, trace
+from ranp.pruning import METHODS, Choice, Chooser, Scores
 from ranp.pruning.search import meet_budget
 from ranp.resources import count, predict_training_memory
 from ranp.slimming import Plan
@@ -47,11 +46,11 @@ class Amount:
     """How much is pruned; one of its attributes is set.
 
     Attributes:
-        sparsity: The share of neurons (of weights, for SNIP).
-        of_largest: A share of the largest feasible sparsity.
-        resource: What is budgeted: "gflops" or "memory" (see `ranp.experiments.cells.COSTS`).
-        budget: Of the resource; where it is not given, what RANP-f costs at `ranp_f`.
-        ranp_f: The sparsity of RANP-f whose cost is the budget, and its lambda.
+        sparsity: Share of neurons (of weights, for SNIP).
+        of_largest: Share of the largest feasible sparsity.
+        resource: Resource of a budget as cells name it, "gflops" or "memory".
+        budget: Amount of the resource; if not given, what RANP-f costs at `ranp_f`.
+        ranp_f: Sparsity of RANP-f whose cost is the budget, and its lambda.
     """
 
     sparsity: float | None = None
@@ -90,21 +89,21 @@ class Choices:
         return kinds[cell["kind"]](cell, place)
 
     def score(self, cell: Cell, place: Path) -> dict[str, Any]:
-        """Scores a network, on a GPU where there is one."""
+        """Score a network."""
         config = NetworkConfig(**cell["network"])
-        model = build_network(config).to("cuda" if torch.cuda.is_available() else "cpu")
         cases = self._cases(cell, config)
-        task = find_dataset(cell["data"]).make_task(cell["size"])
-        scores = score(
-            model,
-            build_graph(model, (1, *cases[0]["x"].shape)),
-            Loader(cases, 1, training=True, workers=self.workers),
-            lambda network, batch: task.loss(network(batch["x"]), batch),
-            methods=[
-                method
-                for method in METHODS.values()
-                if any(each.name in cell["statistics"] for each in method.statistics)
-            ],
+        methods = [
+            method
+            for method in METHODS.values()
+            if any(each.name in cell["statistics"] for each in method.statistics)
+        ]
+        scores = score_cases(
+            trace(build_network(config), example_input=(1, *cases[0]["x"].shape)),
+            cases,
+            methods or [METHODS["ranp-f"]],
+            dataset=cell["data"],
+            window=cell["size"],
+            workers=self.workers,
             weights=cell["weights"],
             batches=cell["samples"],
             seed=cell["seed"],
@@ -113,64 +112,60 @@ class Choices:
         return {"batches": scores.batches}
 
     def _cases(self, cell: Cell, network: NetworkConfig) -> Cases:
-        kind, size, seed = cell["data"], cell["size"], cell["seed"]
+        name, size, seed = cell["data"], cell["size"], cell["seed"]
         if cell["cases"] is not None:
             return open_cases(
-                kind, self.data[kind], "train", size=size, fold=cell["fold"], seed=seed
+                name, self.data[name], "train", size=size, fold=cell["fold"], seed=seed
             )
         classes = int(network.options["classes"])
-        return synthetic_cases(kind, size=size, samples=cell["samples"], seed=seed, classes=classes)
+        return synthetic_cases(name, size=size, samples=cell["samples"], seed=seed, classes=classes)
 
     def weigh(self, cell: Cell, place: Path) -> dict[str, Any]:
-        """The importance of every neuron, by layer."""
-        chooser = self._chooser(cell, *_traced(cell))
+        """Compute the importance of every neuron, by layer."""
+        chooser = self._chooser(cell)
         return {
             "layers": list(chooser.importance),
             "importance": [values.tolist() for values in chooser.importance.values()],
         }
 
     def choose(self, cell: Cell, place: Path) -> dict[str, Any]:
-        """Chooses neurons, keeps the plan, and counts what the slim network costs.
+        """Choose neurons, keep the plan, and count the costs of the slim network.
 
-        A layer that would lose all its neurons keeps one: so every row of a table is of a network
-        that can be trained. The result says which layers these are.
+        A layer that would lose all its neurons keeps one, so that every row of a table is of a
+        network that can be trained. The result names these layers.
         """
-        model, graph = _traced(cell)
-        full = count(model, graph)
+        graph = _traced(cell).graph
+        layers = {
+            "layers": list(graph.layers),
+            "neurons": [len(layer) for layer in graph.layers.values()],
+        }
         if cell["method"] == "full":
-            return {
-                "costs": full.totals(),
-                "full": full.totals(),
-                "layers": list(graph.layers),
-                "neurons": [len(layer) for layer in graph.layers.values()],
-                **_training_memory(model, cell),
-            }
-        chooser = self._chooser(cell, model, graph)
-        sparsity, alive, found = self._chosen(cell, chooser, model, graph)
-        costs = count(model, graph, alive)
-        plan = Plan.make(
-            graph,
-            alive,
-            method=cell["method"],
-            settings={**cell, "sparsity": sparsity},
-            costs={"full": full.totals(), "slim": costs.totals()},
-        )
+            model = _traced(cell).model
+            full = count(model, graph).totals()
+            return {"costs": full, "full": full, **layers, **_training_memory(model, cell)}
+        chooser = self._chooser(cell)
+        sparsity, alive, found = self._chosen(cell, chooser)
+        costs = {"full": chooser.costs().totals(), "slim": chooser.costs(alive).totals()}
+        settings = {**cell, "sparsity": sparsity}
+        plan = Plan.make(graph, alive, method=cell["method"], settings=settings, costs=costs)
         plan.save(place / PLAN)
+        memory = {}
+        if cell["batch"] is not None:
+            memory = _training_memory(plan.apply(chooser.model, init="keep", graph=graph), cell)
         return {
             "sparsity": sparsity,
             **found,
             "emptied": graph.empty_layers(chooser.choose(sparsity)),
-            "costs": costs.totals(),
-            "full": full.totals(),
-            "layers": list(graph.layers),
-            "neurons": [len(layer) for layer in graph.layers.values()],
+            "costs": costs["slim"],
+            "full": costs["full"],
+            **layers,
             "kept": [len(kept) for kept in graph.kept(alive).values()],
-            **(_training_memory(plan.apply(model, init="keep"), cell) if cell["batch"] else {}),
+            **memory,
         }
 
     def transfer(self, cell: Cell, place: Path) -> dict[str, Any]:
-        """Counts what a network costs that was pruned for another data set."""
-        model, graph = _traced(cell)
+        """Count the costs of a network that was pruned for another data set."""
+        model, graph = _traced(cell).model, _traced(cell).graph
         plan = Plan.load(self.store.place(cell["plan"]) / PLAN)
         return {
             "sparsity": plan.settings["sparsity"],
@@ -178,10 +173,8 @@ class Choices:
             "full": count(model, graph).totals(),
         }
 
-    def _chosen(
-        self, cell: Cell, chooser: Chooser, model: nn.Module, graph: ChannelGraph
-    ) -> tuple[float, Alive, dict[str, Any]]:
-        """Sparsity, living channels, and what else was found on the way."""
+    def _chosen(self, cell: Cell, chooser: Chooser) -> tuple[float, Alive, dict[str, Any]]:
+        """Return sparsity, living channels, and what else was found on the way."""
         amount, floored = cell["amount"], _floored(chooser)
         if "sparsity" in amount:
             return amount["sparsity"], floored.choose(amount["sparsity"]), {}
@@ -189,23 +182,25 @@ class Choices:
             largest = chooser.max_sparsity("paper")
             sparsity = amount["of_largest"] * largest
             return sparsity, floored.choose(sparsity), {"largest": largest}
-        cost = COSTS[amount["resource"]]
-        budget = amount.get("budget")
-        if budget is None:
+        stored = {"resource": amount["resource"], "amount": amount.get("budget", 1.0)}
+        budget = load_budget(stored)
+        if "budget" not in amount:
             sparsity, lam = amount["ranp_f"]
-            choice = Choice.make("ranp-f", lam=lam)
-            reference = Chooser(model, graph, choice, self._scores(cell))
-            budget = cost(count(model, graph, _floored(reference).choose(sparsity)))
-        sparsity, alive = meet_budget(floored, as_limit(amount["resource"], budget))
-        deviation = cost(count(model, graph, alive)) / budget - 1
-        return sparsity, alive, {"budget": budget, "deviation": deviation}
+            ranp_f = replace(
+                floored, choice=Choice.make("ranp-f", lam=lam, floor=1), scores=self._scores(cell)
+            )
+            cost = budget.total(ranp_f.costs(ranp_f.choose(sparsity)))
+            stored["amount"] = cost / budget.limit  # in units of a budget of 1
+            budget = replace(budget, limit=cost)
+        sparsity, alive = meet_budget(floored, budget)
+        deviation = budget.total(chooser.costs(alive)) / budget.limit - 1
+        return sparsity, alive, {"budget": stored["amount"], "deviation": deviation}
 
-    def _chooser(self, cell: Cell, model: nn.Module, graph: ChannelGraph) -> Chooser:
-        method = find_method(cell["method"])
-        scores = self._scores(cell) if method.needs_scores else None
-        lam = cell["lam"] or 0.0
-        choice = Choice.make(method, lam=lam, seed=cell.get("seed") or 0)
-        return Chooser(model, graph, choice, scores)
+    def _chooser(self, cell: Cell) -> Chooser:
+        choice = Choice.make(cell["method"], lam=cell["lam"] or 0.0, seed=cell.get("seed") or 0)
+        scores = self._scores(cell) if choice.method.needs_scores else None
+        traced = _traced(cell)
+        return Chooser(traced.model, traced.graph, choice, scores)
 
     def _scores(self, cell: Cell) -> Scores:
         return _load_scores(self.store.place(cell["scores"]) / SCORES)
@@ -215,14 +210,13 @@ def _floored(chooser: Chooser) -> Chooser:
     return replace(chooser, choice=replace(chooser.choice, floor=1))
 
 
-def _traced(cell: Cell) -> tuple[nn.Module, ChannelGraph]:
+def _traced(cell: Cell) -> Traced:
     return _trace(canonical_json(cell["network"]), tuple(cell["shape"]))
 
 
 @lru_cache(maxsize=1)  # cells of a network come one after the other
-def _trace(network: str, shape: tuple[int, ...]) -> tuple[nn.Module, ChannelGraph]:
-    model = build_network(NetworkConfig(**json.loads(network)))
-    return model, build_graph(model, shape)
+def _trace(network: str, shape: tuple[int, ...]) -> Traced:
+    return trace(build_network(NetworkConfig(**json.loads(network))), example_input=shape)
 
 
 @lru_cache(maxsize=1)
@@ -231,7 +225,7 @@ def _load_scores(path: Path) -> Scores:
 
 
 def _training_memory(model: nn.Module, cell: Cell) -> dict[str, float]:
-    """What a training step with SGD and momentum takes, predicted."""
+    """Predict the memory of a training step with SGD and momentum, if that is asked for."""
     if cell["batch"] is None:
         return {}
     shape = (cell["batch"], *cell["shape"][1:])

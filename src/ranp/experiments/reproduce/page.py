@@ -1,4 +1,4 @@
-"""From a table and the cells behind it to what its page is made of."""
+"""Pages of the paper's tables and figures."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def make_page(
     pictures: Sequence[Path] = (),
     command: str | None = None,
 ) -> Reproduction:
-    """What the page of a table or figure is made of.
+    """Return the content of the page of a table or figure.
 
     Args:
-        name: Of it.
+        name: Name of the table or figure.
         study: Scale, seeds, data and the store.
-        cells: All that it is made of, complete.
-        table: What came out.
-        pictures: The figure, in several formats; empty where there is none.
-        command: The command that makes it again.
+        cells: All cells that it is made of, complete.
+        table: The table.
+        pictures: Files of the figure in several formats; empty for tables.
+        command: Command that makes it again.
     """
     drawn = {
         group.title: comparison
@@ -62,25 +62,25 @@ def make_page(
 
 
 def _seeds(cells: Iterable[Cell]) -> list[int]:
-    """Those that scoring, drawing at random and training began with; a figure may show one."""
+    """Return the seeds of scoring, random selection and training; a figure may show one."""
     found = (each["config"]["seed"] if "config" in each else each.get("seed") for each in cells)
     return sorted({seed for seed in found if seed is not None})
 
 
 def compare_group(table: ComparisonTable, group: Group, seeds: int) -> Comparison | None:
-    """The networks of a group in the plane of accuracy and costs, by the table's own columns.
+    """Return the networks of a group in the plane of accuracy and costs.
 
     Accuracy is the first of the metrics. Intervals are those of the mean over seeds; a single seed
     has the deviation over its last epochs, where there are several. At the paper's size the
     paper's networks stand beside ours.
 
     Args:
-        table: Which the group is of.
+        table: Table of the group.
         group: The rows.
-        seeds: How many there should be of each row.
+        seeds: Number of seeds that each row should have.
 
     Returns:
-        Nothing where none of the rows was trained.
+        None if none of the rows was trained.
     """
     metric = _main_metric(group)
     if metric is None:
@@ -103,7 +103,7 @@ def compare_group(table: ComparisonTable, group: Group, seeds: int) -> Compariso
 
 
 def _main_metric(group: Group) -> Column | None:
-    """The first metric of which there is a figure of ours: networks were trained."""
+    """Return the first metric that was measured; None if nothing was trained."""
     for column in group.columns:
         figures = (row.figures.get(column.key) for row in group.rows)
         if column.key in _METRICS and any(figure and figure.ours for figure in figures):
@@ -134,7 +134,7 @@ def _ours(row: Row, accuracy: Figure | None, costs: Sequence[str], seeds: int) -
 
 
 def _printed(row: Row, accuracy: Figure | None, costs: Sequence[str]) -> Compared | None:
-    """The paper's own: its accuracy against its costs, without an interval."""
+    """Return the paper's network: its accuracy against its costs, without an interval."""
     if accuracy is None or accuracy.printed is None:
         return None
     printed = {key: row.figures[key].printed for key in costs if key in row.figures}

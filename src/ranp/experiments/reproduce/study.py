@@ -16,6 +16,7 @@ from ranp.experiments.reproduce.choices import STATISTICS, Amount, Choices
 from ranp.experiments.reproduce.scales import FOUR, Pair, Scale, input_shape
 from ranp.experiments.store import Cell, OnCell, Store
 from ranp.pruning import METHODS
+from ranp.pruning.selection import RANDOM
 from ranp.training.config import Config
 from ranp.training.listeners import Listener
 
@@ -157,7 +158,7 @@ class Study:
             "method": method,
             "lam": self._lam(pair, method),
             "amount": amount.to_dict(),
-            "seed": seed if method == "random" else None,
+            "seed": seed if row is not None and row.selection is RANDOM else None,
             "batch": batch,
         }
 
