@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import time
 from pathlib import Path
@@ -65,6 +66,30 @@ def test_what_fails_in_another_process_is_told_by_this_one(tmp_path):
     with pytest.raises(UsageError, match="three is too many"):
         complete_cells(store, CELLS, fail_on_three, jobs=2)
     assert store.result(CELLS[3]) is None
+
+
+def hang(cell, place):
+    (place / "pid").write_text(str(os.getpid()))
+    time.sleep(600)
+
+
+def begin(directory: Path) -> None:
+    complete_cells(Store(directory), CELLS, hang, jobs=2)
+
+
+def test_processes_end_with_the_one_that_started_them(tmp_path):
+    process = multiprocessing.get_context("spawn").Process(target=begin, args=(tmp_path,))
+    process.start()
+    while len(begun := [path.read_text() for path in tmp_path.glob("*/pid")]) < 2 or "" in begun:
+        assert process.is_alive()
+        time.sleep(0.02)
+    (helper,) = {int(pid) for pid in begun} - {process.pid}
+    process.kill()
+    process.join(60)
+    deadline = time.monotonic() + 60
+    while Path(f"/proc/{helper}").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not Path(f"/proc/{helper}").exists()
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import signal
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, cast, get_args
@@ -98,11 +100,20 @@ def _help(
     """Compute cells; one that fails is left to the process that started this one, which tells."""
     import torch
 
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     if device is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = device
     torch.set_num_threads(threads)
     with contextlib.suppress(Exception, KeyboardInterrupt):
         store.complete(cells, compute)
+
+
+def _end_with_parent() -> None:
+    """Stop this process, as a signal would, when the one that started it has ended."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 class _CellJob:
