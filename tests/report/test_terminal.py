@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from ranp.report.terminal import bar, plain, retained_table, totals_table
+from ranp.report.terminal import Bar, plain, retained_table, totals_table
 
 LONG = "backbone.stages.3.blocks.11.inverted_residual.projection.convolution.weight"
 TOTALS = {"gflops": 1234.5, "param_mb": 12345.6, "memory_mb": 98765.43, "neurons": 123456}
@@ -32,7 +32,7 @@ def test_totals_fit_in_80_columns():
 
 @pytest.mark.parametrize(("share", "filled"), [(0, 0), (1e-9, 1), (0.5, 4), (1, 8), (1.3, 8)])
 def test_bars_show_little_as_something_and_never_overflow(share, filled):
-    assert plain(bar(share, 8)) == "█" * filled + "░" * (8 - filled)
+    assert plain(Bar(share, 8)) == "█" * filled + "░" * (8 - filled)
 
 
 def test_bars_are_ascii_where_the_terminal_is():

@@ -81,7 +81,7 @@ def _comparison(demo: Demo) -> Table:
 
 
 def _race(demo: Demo) -> Table:
-    from ranp.report.terminal import bar, table
+    from ranp.report.terminal import Bar, table
 
     result = table(
         "Training side by side", caption="Bars: the running mean of the loss at the end."
@@ -97,6 +97,6 @@ def _race(demo: Demo) -> Table:
             str(len(points)),
             f"{points[0][1]:.2f}",
             f"{points[-1][1]:.2f}",
-            bar(min(points[-1][1] / highest, 1.0)),
+            Bar(min(points[-1][1] / highest, 1.0)),
         )
     return result

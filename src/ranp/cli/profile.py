@@ -49,7 +49,13 @@ def command(
         show_json({"network": network, "input": list(net.input_shape), **result})
         return
     title = f"{network}, input {' x '.join(map(str, net.input_shape))}"
-    show(Group(costs_table(costs.layers), "", totals_table({"total": costs.totals()}, title)))
+    show(
+        Group(
+            costs_table(costs.to_dict()["layers"]),
+            "",
+            totals_table({"total": costs.totals()}, title),
+        )
+    )
     if memory is not None:
         show(Group("", memory_table(memory.totals(), optimizer)))
     if costs.not_counted:

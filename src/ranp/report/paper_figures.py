@@ -1,4 +1,4 @@
-"""The paper's figures, drawn from plain values; one look with `ranp.report.figures`."""
+"""The paper's figures, drawn from plain values, in the style of `ranp.report.figures`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,43 @@ _MARKERS = "osD^vPX*"
 # Methods in the paper's order, the full network first, RANP-f last and most visible.
 _BY_METHOD = ("#000000", "#7f7f7f", *(PALETTE[i] for i in (4, 3, 2, 5, 1, 0)))
 _SMALL = 8
+_HOLLOW = {"color": "#666666", "linestyle": "none", "fillstyle": "none"}
 Curve = Sequence[tuple[float, float]]
+
+
+def _grid(rows: int, columns: int, height: float, **options: Any) -> tuple[Any, Any]:
+    """Return a figure of page width and its axes, [rows, columns]."""
+    size = (options.pop("width", _PAGE), height)
+    figure, grid = pyplot_module().subplots(rows, columns, figsize=size, squeeze=False, **options)
+    return figure, grid
+
+
+def _label(axes: Any, title: str | None = None, x: str | None = None, y: str | None = None) -> None:
+    """Title and label axes; what is None stays as it is."""
+    if title is not None:
+        axes.set_title(title, loc="left", fontsize=9)
+    if x is not None:
+        axes.set_xlabel(x, fontsize=_SMALL)
+    if y is not None:
+        axes.set_ylabel(y, fontsize=_SMALL)
+    axes.tick_params(labelsize=_SMALL)
+    clean(axes)
+
+
+def _save(figure: Any, axes: Any, path: str | Path) -> None:
+    """Save a figure with the legend of some axes above it."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.tight_layout()
+    figure.legend(
+        handles,
+        labels,
+        frameon=False,
+        fontsize=_SMALL,
+        ncols=min(len(labels), 5),
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1.0),
+    )
+    save_figure(figure, path)
 
 
 def draw_importance(
@@ -24,34 +60,25 @@ def draw_importance(
     *,
     shared: bool = True,
 ) -> None:
-    """Importance of every neuron, and the means of layers.
+    """Draw the importance of every neuron, and the means of layers.
 
     Args:
-        path: Where the picture goes.
+        path: Path of the picture.
         panels: By row and by column of the picture, for every layer the importance of its neurons.
         shared: Whether the panels of a row have the same axis.
     """
-    pyplot = pyplot_module()
-    columns = list(next(iter(panels.values())))
-    figure, grid = pyplot.subplots(
-        len(panels),
-        len(columns),
-        figsize=(_PAGE, 2.6 * len(panels)),
-        squeeze=False,
-        sharey="row" if shared else False,
-    )
+    columns = len(next(iter(panels.values())))
+    rows = len(panels)
+    figure, grid = _grid(rows, columns, 2.6 * rows, sharey="row" if shared else False)
     for row, (title, by_method) in zip(grid, panels.items(), strict=True):
         for axes, (method, layers) in zip(row, by_method.items(), strict=True):
             _importance(axes, layers)
-            axes.set_title(f"{title}: {method}", loc="left", fontsize=9)
-            axes.set_xlabel("layer", fontsize=_SMALL)
-        row[0].set_ylabel("importance / its mean", fontsize=_SMALL)
+            _label(axes, f"{title}: {method}", "layer")
+        _label(row[0], y="importance / its mean")
         for axes in row:
             lowest, highest = axes.get_ylim()
             axes.set_ylim(max(lowest, 1e-10 * highest), highest)
-    handles, labels = grid[0][0].get_legend_handles_labels()
-    _legend_above(figure, handles, labels)
-    save_figure(figure, path)
+    _save(figure, grid[0][0], path)
 
 
 def _importance(axes: Any, layers: Sequence[Sequence[float]]) -> None:
@@ -82,8 +109,6 @@ def _importance(axes: Any, layers: Sequence[Sequence[float]]) -> None:
     axes.set_yscale("log")
     step = max(1, len(layers) // 8)
     axes.set_xticks(range(1, len(layers) + 1, step))
-    axes.tick_params(labelsize=_SMALL)
-    clean(axes)
 
 
 @dataclass(frozen=True)
@@ -91,8 +116,8 @@ class Retained:
     """Neurons per layer of a network.
 
     Attributes:
-        full: Of the full network.
-        kept: By method.
+        full: Neurons of each layer of the full network.
+        kept: The same by method.
     """
 
     full: Sequence[int]
@@ -100,11 +125,8 @@ class Retained:
 
 
 def draw_retained_ratio(path: str | Path, panels: Mapping[str, Retained]) -> None:
-    """Retained ratio and number of neurons in every layer, a row per network."""
-    pyplot = pyplot_module()
-    figure, grid = pyplot.subplots(
-        len(panels), 2, figsize=(_PAGE, 2.8 * len(panels)), squeeze=False
-    )
+    """Draw the retained ratio and number of neurons in every layer, a row per network."""
+    figure, grid = _grid(len(panels), 2, 2.8 * len(panels))
     for (ratio, numbers), (title, panel) in zip(grid, panels.items(), strict=True):
         layers = range(1, len(panel.full) + 1)
         width = 0.8 / len(panel.kept)
@@ -115,22 +137,15 @@ def draw_retained_ratio(path: str | Path, panels: Mapping[str, Retained]) -> Non
             ratio.plot(layers, shares, _MARKERS[i] + "-", color=color, markersize=4, label=method)
             places = [layer - 0.4 + (i + 0.5) * width for layer in layers]
             numbers.bar(places, kept, width=width, color=color, label=method)
-        ratio.set_title(f"{title}: retained ratio", loc="left", fontsize=9)
-        numbers.set_title(f"{title}: neurons per layer", loc="left", fontsize=9)
+        _label(ratio, f"{title}: retained ratio", "layer", "retained / all")
+        _label(numbers, f"{title}: neurons per layer", "layer", "neurons")
         ratio.set_ylim(0, 1.05)
-        ratio.set_ylabel("retained / all", fontsize=_SMALL)
-        numbers.set_ylabel("neurons", fontsize=_SMALL)
         numbers.set_yscale("log", base=2)
         numbers.set_ylim(bottom=0.7)  # a single neuron is seen, too
         numbers.yaxis.set_major_formatter("{x:g}")
         for axes in (ratio, numbers):
             axes.set_xticks(list(layers)[:: max(1, len(layers) // 15)])
-            axes.set_xlabel("layer", fontsize=_SMALL)
-            axes.tick_params(labelsize=_SMALL)
-            clean(axes)
-    handles, labels = grid[0][1].get_legend_handles_labels()
-    _legend_above(figure, handles, labels)
-    save_figure(figure, path)
+    _save(figure, grid[0][1], path)
 
 
 @dataclass(frozen=True)
@@ -141,7 +156,7 @@ class Sweep:
         resources: By method and resource, (sparsity, per cent of the full network).
         printed: The same of single points that the paper prints.
         accuracy: By method, (sparsity, per cent); empty where nothing was trained.
-        metric: What accuracy is.
+        metric: Name of the accuracy.
     """
 
     resources: Mapping[str, Mapping[str, Curve]]
@@ -151,15 +166,9 @@ class Sweep:
 
 
 def draw_sparsity(path: str | Path, panels: Mapping[str, Sweep]) -> None:
-    """Resources above, accuracy below, against sparsity, a column per network."""
-    pyplot = pyplot_module()
+    """Draw resources above, accuracy below, against sparsity, a column per network."""
     trained = any(panel.accuracy for panel in panels.values())
-    figure, grid = pyplot.subplots(
-        2 if trained else 1,
-        len(panels),
-        figsize=(_PAGE, 5.2 if trained else 2.8),
-        squeeze=False,
-    )
+    figure, grid = _grid(1 + trained, len(panels), 5.2 if trained else 2.8)
     for column, (title, panel) in enumerate(panels.items()):
         axes = grid[0][column]
         for i, (method, by_resource) in enumerate(panel.resources.items()):
@@ -169,26 +178,20 @@ def draw_sparsity(path: str | Path, panels: Mapping[str, Sweep]) -> None:
                 for x, y in panel.printed.get(method, {}).get(resource, ()):
                     axes.plot(x, y, _MARKERS[j], color=PALETTE[i], markersize=9, fillstyle="none")
         if panel.printed:
-            axes.plot([], [], "o", color="#666666", ms=9, fillstyle="none", label="the paper's")
-        axes.set_title(title, loc="left", fontsize=9)
+            axes.plot([], [], marker="o", markersize=9, label="the paper's", **_HOLLOW)
         axes.set_ylim(0, 105)
         if trained:
             below = grid[1][column]
             for i, (method, points) in enumerate(panel.accuracy.items()):
                 _curve(below, points, PALETTE[i], "-", "o", method)
-            if panel.accuracy:
-                below.set_ylabel(f"{panel.metric} (%)", fontsize=_SMALL)
-            else:
-                below.set_visible(False)
+            below.set_visible(bool(panel.accuracy))
+            _label(below, y=f"{panel.metric} (%)")
         for each in grid[:, column]:
             each.set_xlim(0, 1)
-            each.set_xlabel("neuron sparsity", fontsize=_SMALL)
-            each.tick_params(labelsize=_SMALL)
-            clean(each)
-    grid[0][0].set_ylabel("% of the full network", fontsize=_SMALL)
-    handles, labels = grid[0][0].get_legend_handles_labels()
-    _legend_above(figure, handles, labels)
-    save_figure(figure, path)
+            _label(each, x="neuron sparsity")
+        _label(axes, title)
+    _label(grid[0][0], y="% of the full network")
+    _save(figure, grid[0][0], path)
 
 
 def _curve(axes: Any, points: Curve, color: str, line: str, marker: str, label: str) -> None:
@@ -201,10 +204,10 @@ class Progress:
     """How a network learned.
 
     Attributes:
-        epochs: Numbers of epochs.
-        hours: Training time at their ends.
-        loss: Mean of each.
-        metric: Of each, in per cent.
+        epochs: Epochs.
+        hours: Training time at the end of each.
+        loss: Mean loss of each.
+        metric: Metric of each, in per cent.
     """
 
     epochs: Sequence[int]
@@ -214,9 +217,8 @@ class Progress:
 
 
 def draw_learning(path: str | Path, runs: Mapping[str, Progress], metric: str) -> None:
-    """Loss and metric against epochs and against time, as the paper's Fig. 5."""
-    pyplot = pyplot_module()
-    figure, grid = pyplot.subplots(2, 2, figsize=(_PAGE * 0.8, 5.2))
+    """Draw loss and metric against epochs and against time, as the paper's Fig. 5."""
+    figure, grid = _grid(2, 2, 5.2, width=0.8 * _PAGE)
     longest = max(run.hours[-1] for run in runs.values())
     scale, unit = (1.0, "hours") if longest >= 2 else (60.0, "minutes")
     if longest * 60 < 2:
@@ -227,16 +229,12 @@ def draw_learning(path: str | Path, runs: Mapping[str, Progress], metric: str) -
             for axes, xs in zip(grid[row], (run.epochs, times), strict=True):
                 axes.plot(xs, ys, _MARKERS[i] + "-", color=PALETTE[i], markersize=3, label=name)
     for row, label in zip(grid, ("training loss", f"{metric} (%)"), strict=True):
-        row[0].set_ylabel(label, fontsize=_SMALL)
         for axes, xlabel in zip(row, ("epochs", f"{unit} of training"), strict=True):
-            axes.set_xlabel(xlabel, fontsize=_SMALL)
+            _label(axes, x=xlabel)
             axes.set_xlim(left=0)
             axes.xaxis.get_major_locator().set_params(integer=True)
-            axes.tick_params(labelsize=_SMALL)
-            clean(axes)
-    handles, labels = grid[0][0].get_legend_handles_labels()
-    _legend_above(figure, handles, labels)
-    save_figure(figure, path)
+        _label(row[0], y=label)
+    _save(figure, grid[0][0], path)
 
 
 @dataclass(frozen=True)
@@ -259,9 +257,9 @@ class Overview:
     """Methods on one network.
 
     Attributes:
-        ours: By method.
+        ours: Our networks, by method.
         printed: The paper's, by method.
-        metric: What accuracy is.
+        metric: Name of the accuracy.
     """
 
     ours: Mapping[str, Point]
@@ -270,21 +268,15 @@ class Overview:
 
 
 def draw_overview(path: str | Path, panels: Mapping[str, Overview], unit: tuple[str, str]) -> None:
-    """Memory, and the loss of accuracy, against FLOPs: bottom left is the best.
+    """Draw memory, and the loss of accuracy, against FLOPs: bottom left is the best.
 
     Args:
-        path: Where the picture goes.
+        path: Path of the picture.
         panels: A column for each.
-        unit: Of FLOPs and of memory.
+        unit: Units of FLOPs and of memory.
     """
-    pyplot = pyplot_module()
     trained = any(p.loss is not None for panel in panels.values() for p in panel.ours.values())
-    figure, grid = pyplot.subplots(
-        2 if trained else 1,
-        len(panels),
-        figsize=(_PAGE, 5.4 if trained else 3.0),
-        squeeze=False,
-    )
+    figure, grid = _grid(1 + trained, len(panels), 5.4 if trained else 3.0)
     for column, (title, panel) in enumerate(panels.items()):
         for i, (method, point) in enumerate(panel.ours.items()):
             style = {"color": _BY_METHOD[i], "marker": _MARKERS[i], "linestyle": "none"}
@@ -299,26 +291,21 @@ def draw_overview(path: str | Path, panels: Mapping[str, Overview], unit: tuple[
                     grid[1][column].plot(each.gflops, each.loss, **shown)
             if trained and point.loss is None:
                 grid[1][column].set_visible(False)
-        hollow = {"color": "#666666", "linestyle": "none", "fillstyle": "none", "markersize": 10}
-        grid[0][column].plot([], [], marker="o", label="the paper's", **hollow)
-        grid[0][column].set_title(title, loc="left", fontsize=9)
+        grid[0][column].plot([], [], marker="o", markersize=10, label="the paper's", **_HOLLOW)
         shown_points = [*panel.ours.values(), *panel.printed.values()]
         _logarithmic(grid[0][column], "y", [each.memory for each in shown_points])
-        if trained:
-            grid[1][column].set_ylabel(f"loss of {panel.metric} (points)", fontsize=_SMALL)
         for axes in grid[:, column]:
             _logarithmic(axes, "x", [each.gflops for each in shown_points])
-            axes.set_xlabel(unit[0], fontsize=_SMALL)
-            axes.tick_params(labelsize=_SMALL)
-            clean(axes)
-    grid[0][0].set_ylabel(unit[1], fontsize=_SMALL)
-    handles, labels = grid[0][0].get_legend_handles_labels()
-    _legend_above(figure, handles, labels)
-    save_figure(figure, path)
+            _label(axes, x=unit[0])
+        _label(grid[0][column], title)
+        if trained:
+            _label(grid[1][column], y=f"loss of {panel.metric} (points)")
+    _label(grid[0][0], y=unit[1])
+    _save(figure, grid[0][0], path)
 
 
 def _logarithmic(axes: Any, which: str, values: Sequence[float]) -> None:
-    """A logarithmic axis with a few round numbers, whatever its range."""
+    """Make an axis logarithmic, with a few round numbers whatever its range."""
     low, high = 0.85 * min(values), 1.18 * max(values)
     axes.set(**{f"{which}scale": "log", f"{which}lim": (low, high)})
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
@@ -330,16 +317,3 @@ def _logarithmic(axes: Any, which: str, values: Sequence[float]) -> None:
     axis.set_major_locator(pyplot_module().FixedLocator(ticks))
     axis.set_major_formatter("{x:g}")
     axis.set_minor_locator(pyplot_module().NullLocator())
-
-
-def _legend_above(figure: Any, handles: Sequence[Any], labels: Sequence[str]) -> None:
-    figure.tight_layout()
-    figure.legend(
-        handles,
-        labels,
-        frameon=False,
-        fontsize=_SMALL,
-        ncols=min(len(labels), 5),
-        loc="lower center",
-        bbox_to_anchor=(0.5, 1.0),
-    )

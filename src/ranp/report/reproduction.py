@@ -1,4 +1,4 @@
-"""The page of a table or figure that was made again: ours beside the printed one, and plots."""
+"""The page of a reproduced table or figure: our figures beside the printed ones, and plots."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ranp.files import write_text
-from ranp.report.comparison import Comparison, Plots, draw_plots, interval_cell
+from ranp.report.comparison import Comparison, draw_plots, interval_cell
 from ranp.report.rendering import render
 from ranp.report.table import Column, ComparisonTable, Group, Row, Shown
 
@@ -18,16 +19,15 @@ _TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What a page is made of.
+    """Content of the page.
 
     Attributes:
-        name: Of the table or figure, on the command line.
+        name: Name of the table or figure on the command line.
         table: Our figures beside the printed ones.
         facts: What was done, in a word or two each: heading and value.
-        drawn: By title of the group, its networks in the plane of accuracy and costs; they are
-            named as the rows are. Groups of which nothing was trained have none.
-        pictures: The same figure in several formats; empty where there is none.
-        command: The command that makes it again.
+        drawn: By title of the group, its trained networks for the plots, named as the rows are.
+        pictures: Files of the same figure in several formats; empty where there is none.
+        command: Command that makes it again.
         about: Headings, and names and values below them, such as versions.
     """
 
@@ -42,34 +42,15 @@ class Reproduction:
 
 @dataclass(frozen=True)
 class _Cell:
-    """A cell of the table: what it is sorted by, and a figure or text."""
+    """A cell of the table: what it is sorted by, and a figure or a text."""
 
     value: str
     shown: Shown | None = None
     text: str = ""
 
 
-@dataclass(frozen=True)
-class _Line:
-    """A row of the table; its note has a number, if there is one."""
-
-    label: str
-    note: int | None
-    cells: Sequence[_Cell]
-
-
-@dataclass(frozen=True)
-class _Section:
-    """A group as it is shown."""
-
-    title: str
-    plots: Plots | None
-    headings: Sequence[str]
-    lines: Sequence[_Line]
-
-
 def render_reproduction(reproduction: Reproduction) -> str:
-    """One HTML page; nothing is fetched, and it reads without JavaScript."""
+    """Return the page as HTML; nothing is fetched, and it reads without JavaScript."""
     table, groups = reproduction.table, reproduction.table.groups()
     return render(
         "reproduction.html",
@@ -90,13 +71,13 @@ def render_reproduction(reproduction: Reproduction) -> str:
 
 
 def write_reproduction(reproduction: Reproduction, out: str | Path) -> Path:
-    """Writes the page."""
+    """Write the page."""
     write_text(out, render_reproduction(reproduction))
     return Path(out)
 
 
 def _inlined(pictures: Sequence[Path]) -> str | None:
-    """A picture as an address that holds it: the sharp one, unless it is large.
+    """Return a picture as a data URL: the SVG, unless it is large.
 
     As an image, the styles and names in an SVG file cannot reach the page's.
     """
@@ -110,29 +91,32 @@ def _inlined(pictures: Sequence[Path]) -> str | None:
     return None
 
 
-def _section(table: ComparisonTable, group: Group, drawn: Mapping[str, Comparison]) -> _Section:
+def _section(
+    table: ComparisonTable, group: Group, drawn: Mapping[str, Comparison]
+) -> dict[str, Any]:
+    """Return a group as it is shown."""
     comparison = drawn.get(group.title)
     columns = _columns(table, group, comparison)
     notes = table.notes()
-    return _Section(
-        title=group.title,
-        plots=None if comparison is None else draw_plots(comparison),
-        headings=["row", *(heading for heading, _ in columns)],
-        lines=[
-            _Line(
-                row.label,
-                None if row.note is None else notes.index(row.note) + 1,
-                [cells[number] for _, cells in columns],
-            )
+    return {
+        "title": group.title,
+        "plots": None if comparison is None else draw_plots(comparison),
+        "headings": ["row", *(heading for heading, _ in columns)],
+        "lines": [
+            {
+                "label": row.label,
+                "note": None if row.note is None else notes.index(row.note) + 1,
+                "cells": [cells[number] for _, cells in columns],
+            }
             for number, row in enumerate(group.rows)
         ],
-    )
+    }
 
 
 def _columns(
     table: ComparisonTable, group: Group, comparison: Comparison | None
 ) -> list[tuple[str, list[_Cell]]]:
-    """The columns of a group's table: headings and cells."""
+    """Return the columns of a group's table: headings and cells."""
     intervals = _intervals(comparison)
     columns = []
     for column in group.columns:
@@ -147,14 +131,14 @@ def _columns(
 
 
 def _intervals(comparison: Comparison | None) -> dict[str, _Cell]:
-    """By row, the interval of its accuracy, where it has one."""
+    """Return by row the interval of its accuracy, where it has one."""
     networks = () if comparison is None else comparison.networks
     cells = {each.name: interval_cell(each) for each in networks}
     return {name: _Cell(width, text=text) for name, (text, width) in cells.items() if text}
 
 
 def _cell(table: ComparisonTable, row: Row, column: Column) -> _Cell:
-    """Sorted by ours; a row of which only the printed figure is there comes last."""
+    """Return a cell sorted by our figure; one with the printed figure alone comes last."""
     shown = table.shown(row, column)
     mean = None if shown is None else row.figures[column.key].mean
     return _Cell("" if mean is None else repr(mean), shown)

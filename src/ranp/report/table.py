@@ -1,4 +1,4 @@
-"""Tables of our figures beside those that were printed elsewhere, as Markdown, CSV and JSON."""
+"""Tables of our figures beside printed ones, as Markdown, CSV and JSON."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Column:
     """A column of figures.
 
     Attributes:
-        key: Its name in files.
-        title: Its heading.
-        digits: Behind the decimal point.
+        key: Name in files.
+        title: Heading.
+        digits: Digits after the decimal point.
         points: Whether differences are given in the figure's own unit; else relative, in per cent.
-        significant: Whether `digits` are significant ones, for figures of any size.
+        significant: Whether `digits` counts significant digits.
     """
 
     key: str
@@ -36,10 +36,10 @@ class Figure:
     """One figure: ours, from one or several seeds, and the printed one.
 
     Attributes:
-        ours: By seed; nothing where it was not computed.
-        printed: What is compared with; nothing where nothing was printed.
-        spread: Of a single value of ours, such as the deviation over the last epochs.
-        printed_spread: What is printed behind plus-minus.
+        ours: Our values by seed; empty where it was not computed.
+        printed: Printed value; None where none was printed.
+        spread: Spread of a single value of ours, such as the deviation over the last epochs.
+        printed_spread: Printed standard deviation.
         exact: Whether ours must equal the printed one to its last digit, since it depends neither
             on data nor on chance.
     """
@@ -52,12 +52,12 @@ class Figure:
 
     @property
     def mean(self) -> float | None:
-        """Over the seeds."""
+        """Mean over the seeds."""
         return statistics.fmean(self.ours) if self.ours else None
 
     @property
     def deviation(self) -> float | None:
-        """Over the seeds, where they differ; of one seed, the spread that it came with."""
+        """Standard deviation over the seeds; of one seed, its own spread."""
         return statistics.stdev(self.ours) or None if len(self.ours) > 1 else self.spread
 
 
@@ -66,11 +66,11 @@ class Row:
     """A row of a table.
 
     Attributes:
-        group: Rows of a group stand together: a network on a data set.
-        label: What the row is of.
-        figures: By key of the column.
-        note: What a reader must know.
-        series: Rows of a series are points of one curve; by default each is one of its own.
+        group: Title of the group that the row belongs to: a network on a data set.
+        label: Name of the row.
+        figures: Figures by key of the column.
+        note: Note that a reader must know.
+        series: Name of the curve that the row is a point of; by default its own.
     """
 
     group: str
@@ -86,8 +86,8 @@ class Group:
 
     Attributes:
         title: A network on a data set.
-        rows: In their order.
-        columns: Those in which any of the rows has a figure.
+        rows: Rows in order.
+        columns: Columns in which any of the rows has a figure.
         checked: Whether any of the rows has a verdict.
     """
 
@@ -108,15 +108,15 @@ class Shown:
 
 @dataclass(frozen=True)
 class ComparisonTable:
-    """A table.
+    """A table of our figures beside printed ones.
 
     Attributes:
-        title: What it shows.
-        columns: Of figures.
-        rows: In their order.
-        about: How the figures came about; a paragraph each.
-        tolerance: By how much a figure may be off and still count as the printed one.
-        checked: Whether figures can be held against the printed ones; not if sizes differ.
+        title: Title.
+        columns: Columns of figures.
+        rows: Rows in order.
+        about: Paragraphs on how the figures were computed.
+        tolerance: Difference up to which a figure counts as the printed one.
+        checked: Whether figures can be compared with the printed ones; not if sizes differ.
     """
 
     title: str
@@ -127,13 +127,13 @@ class ComparisonTable:
     checked: bool = True
 
     def agrees(self, figure: Figure) -> bool:
-        """Whether a figure is the printed one, to the last digit."""
+        """Return whether a figure is the printed one, to the last digit."""
         if figure.mean is None or figure.printed is None:
             return False
         return abs(figure.mean - figure.printed) <= self.tolerance
 
     def groups(self) -> list[Group]:
-        """The rows by group."""
+        """Return the rows by group."""
         found = []
         for title in dict.fromkeys(row.group for row in self.rows):
             rows = tuple(row for row in self.rows if row.group == title)
@@ -142,14 +142,14 @@ class ComparisonTable:
         return found
 
     def notes(self) -> list[str]:
-        """What is to be known of rows, each once; rows refer to them by number, from 1."""
+        """Return the notes of rows, each once; rows refer to them by number, from 1."""
         return list(dict.fromkeys(row.note for row in self.rows if row.note is not None))
 
     def markdown(self, level: int = 2) -> str:
-        """For people: a table per group, each figure as `ours / printed (difference)`.
+        """Return a table per group, each figure as `ours / printed (difference)`.
 
         Args:
-            level: Of the heading.
+            level: Level of the heading.
         """
         lines = [f"{'#' * level} {self.title}", ""]
         for paragraph in self.about:
@@ -171,7 +171,7 @@ class ComparisonTable:
         return "\n".join(lines).rstrip() + "\n"
 
     def cell(self, row: Row, column: Column) -> str:
-        """One figure as text."""
+        """Return one figure as text."""
         shown = self.shown(row, column)
         if shown is None or not shown.printed:
             return "" if shown is None else shown.ours
@@ -180,7 +180,7 @@ class ComparisonTable:
         return f"{shown.ours}{slash}{shown.printed}{difference}"
 
     def shown(self, row: Row, column: Column) -> Shown | None:
-        """One figure in its parts; nothing where there is neither ours nor a printed one."""
+        """Return one figure in its parts; None where there is neither ours nor a printed one."""
         figure = row.figures.get(column.key)
         if figure is None or (figure.mean is None and figure.printed is None):
             return None
@@ -201,7 +201,7 @@ class ComparisonTable:
         return f"{100 * (figure.mean / figure.printed - 1):+.1f}{_FIXED}%"
 
     def verdict(self, row: Row) -> str:
-        """What comparing says in a word."""
+        """Return the result of the comparison: "exact", "differs", "near" or nothing."""
         if not self.checked:
             return ""
         exact = [figure for figure in row.figures.values() if figure.exact]
@@ -210,7 +210,7 @@ class ComparisonTable:
         return "near" if any(f.printed is not None for f in row.figures.values()) else ""
 
     def csv(self) -> str:
-        """A line per figure."""
+        """Return CSV with a line per figure."""
         output = io.StringIO()
         writer = csv.writer(output, lineterminator="\n")
         writer.writerow(
@@ -230,7 +230,7 @@ class ComparisonTable:
         return output.getvalue()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values, for JSON."""
         return {
             "title": self.title,
             "about": list(self.about),
