@@ -26,14 +26,14 @@ _MIB = 2**20
 
 
 def write_report(path: str | Path, out: str | Path | None = None) -> Path:
-    """Writes the report of a run from what it has stored, without torch.
+    """Write the report of a run from what it has stored, without torch.
 
     Args:
-        path: A run's directory, or a plan.
-        out: Where the page goes; `report.html` beside what it is about if not given.
+        path: Directory of a run, or path of a plan.
+        out: Path of the page; `report.html` beside the run's files if not given.
 
     Returns:
-        Where the page is.
+        Path of the page.
     """
     path = Path(path)
     run = load_run(path)
@@ -43,10 +43,10 @@ def write_report(path: str | Path, out: str | Path | None = None) -> Path:
 
 
 def render_report(run: StoredRun) -> str:
-    """The report of a run as HTML."""
-    record = run.pruning
+    """Return the report of a run as HTML."""
+    record = run.pruning or {}
     costs, rankings = _costs(run), stages(record)
-    data = _page_data(record, rankings) if record and "explorer" in record else None
+    data = _page_data(record, rankings) if "explorer" in record else None
     at = data["plan"]["sparsity"] if data else None
     return render(
         "report.html",
@@ -55,7 +55,7 @@ def render_report(run: StoredRun) -> str:
         title=_title(run),
         facts=_facts(run),
         figures=[*_budgets(record), *_headline(record, costs), *_measured(record), *_accuracy(run)],
-        fit=(record or {}).get("fit"),
+        fit=record.get("fit"),
         digits={each.key: each.digits for each in costs},
         record=record,
         blocks=blocks_of(record) if record else [],
@@ -73,7 +73,7 @@ def render_report(run: StoredRun) -> str:
     )
 
 
-# The top: what it comes to.
+# The figures at the top.
 
 
 @dataclass(frozen=True)
@@ -81,14 +81,14 @@ class Figure:
     """A number before and after, or one alone.
 
     Attributes:
-        key: The quantity's name in the totals.
-        label: For people.
-        unit: Of the numbers.
-        before: Of the full network.
-        after: Of the slim network.
-        share: What is left.
+        key: Name of the quantity in the totals.
+        label: Label for people.
+        unit: Unit of the numbers.
+        before: Number of the full network.
+        after: Number of the slim network.
+        share: Share that is left.
         note: How it was found.
-        digits: After the point.
+        digits: Digits after the decimal point.
     """
 
     key: str
@@ -140,9 +140,9 @@ _BUDGETED = {
 _COUNTED_AS = {"flops": "gflops", "params": "param_mb"}
 
 
-def _budgets(record: Mapping[str, Any] | None) -> list[Figure]:
+def _budgets(record: Mapping[str, Any]) -> list[Figure]:
     """Return the figures that a network was fitted to: those with a budget, then memory."""
-    rows = ((record or {}).get("fit") or {}).get("rows", ())
+    rows = (record.get("fit") or {}).get("rows", ())
     shown = [row for row in rows if row["budget"] or row["resource"] == "memory"]
     figures = []
     for row in sorted(shown, key=lambda row: row["budget"] is None):
@@ -156,21 +156,21 @@ def _budgets(record: Mapping[str, Any] | None) -> list[Figure]:
     return figures
 
 
-def _headline(record: Mapping[str, Any] | None, costs: Sequence[Figure]) -> list[Figure]:
+def _headline(record: Mapping[str, Any], costs: Sequence[Figure]) -> list[Figure]:
     """Return the counted costs that budgets do not show already.
 
     The paper's activation memory is not what a training step takes: with a fit it is left to the
     charts.
     """
-    rows = ((record or {}).get("fit") or {}).get("rows")
+    rows = (record.get("fit") or {}).get("rows")
     if rows is None:
         return list(costs)
     hidden = {_COUNTED_AS.get(row["resource"]) for row in rows if row["budget"]} | {"memory_mb"}
     return [each for each in costs if each.key not in hidden]
 
 
-def _measured(record: Mapping[str, Any] | None) -> list[Figure]:
-    measured = (record or {}).get("measured") or {}
+def _measured(record: Mapping[str, Any]) -> list[Figure]:
+    measured = record.get("measured", {})
     if not {"full", "slim"} <= measured.keys():
         return []
     shown = (
@@ -232,7 +232,7 @@ def _step_facts(fit: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def _shapes(value: Any) -> Iterable[list[int]]:
-    """The shapes of all tensors in recorded inputs."""
+    """Yield the shapes of all tensors in recorded inputs."""
     if isinstance(value, Mapping):
         if "tensor" in value:
             yield list(value["tensor"])
@@ -243,7 +243,7 @@ def _shapes(value: Any) -> Iterable[list[int]]:
             yield from _shapes(item)
 
 
-# The end: what it depends on.
+# How it was made, at the end.
 
 
 def _about(run: StoredRun) -> list[tuple[str, list[tuple[str, str]]]]:

@@ -1,4 +1,4 @@
-"""The parts of a report: bars by layer, the network, importance, lines over time."""
+"""The sections of a report: bars by layer, the network, importance, lines over time."""
 
 from __future__ import annotations
 
@@ -22,6 +22,15 @@ STAGES = {
     "ranp-m": ("Reweighted by memory", "Eq. 10"),
 }
 """Rankings that are the stages of the method: heading and equation."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Headings and rows of text, and what there is to say about them."""
+
+    headings: list[str]
+    rows: list[list[str]]
+    about: str = ""
 
 
 # Layer by layer.
@@ -66,12 +75,12 @@ class LayerChart:
     """A bar for every layer: the full network's, and in it the slim one's.
 
     Attributes:
-        key: The quantity.
-        title: Of the chart.
-        unit: Of the numbers.
-        digits: After the point.
+        key: Name of the quantity.
+        title: Title of the chart.
+        unit: Unit of the numbers.
+        digits: Digits after the decimal point.
         rows: Layer name, before, after.
-        largest: What the longest bar stands for.
+        largest: Value of the longest bar.
     """
 
     key: str
@@ -90,9 +99,9 @@ _MEASURES = (
 )
 
 
-def layer_charts(record: Mapping[str, Any] | None) -> list[LayerChart]:
-    """Neurons, and costs where they were recorded, in units that leave few zeros."""
-    if record is None:
+def layer_charts(record: Mapping[str, Any]) -> list[LayerChart]:
+    """Return neurons, and costs where they were recorded, in units that leave few zeros."""
+    if not record:
         return []
     blocks = blocks_of(record)
     neurons = [(each["name"], each["neurons"], each["kept"]) for each in blocks]
@@ -116,24 +125,16 @@ def _layer_chart(
     return LayerChart(key, title, unit, digits, scaled, most * scale)
 
 
-def picture(record: Mapping[str, Any] | None) -> Picture | None:
-    """The network as a picture, where its topology was recorded."""
-    if record is None or "topology" not in record:
+def picture(record: Mapping[str, Any]) -> Picture | None:
+    """Return the network as a picture, where its topology was recorded."""
+    if "topology" not in record:
         return None
     return network_picture(blocks_of(record), _block_topology(record))
 
 
-@dataclass(frozen=True)
-class LayerTable:
-    """Every layer in words and numbers: heading, whether it is text, and the cells of each row."""
-
-    headings: list[tuple[str, bool]]
-    rows: list[list[str]]
-
-
-def layer_table(record: Mapping[str, Any] | None) -> LayerTable | None:
+def layer_table(record: Mapping[str, Any]) -> Table | None:
     """Return the table below the picture, where the topology was recorded."""
-    if record is None or "topology" not in record:
+    if "topology" not in record:
         return None
     layers, topology = record["layers"], record["topology"]
     sources = {key: _sources(layers, topology[key]) for key in ("feeds", "adds")}
@@ -151,7 +152,7 @@ def layer_table(record: Mapping[str, Any] | None) -> LayerTable | None:
         ]
         for i, layer in enumerate(layers)
     ]
-    return LayerTable([(h, h in ("takes from", "added to")) for h in headings], rows)
+    return Table(headings, rows)
 
 
 def _sources(layers: Sequence[Any], pairs: Sequence[Sequence[int]]) -> dict[int, str]:
@@ -190,9 +191,9 @@ class Stage:
     numbers: list[list[float]]
 
 
-def stages(record: Mapping[str, Any] | None) -> list[Stage]:
-    """The rankings in the order of the method's stages, then others."""
-    methods = ((record or {}).get("explorer") or {}).get("methods", {})
+def stages(record: Mapping[str, Any]) -> list[Stage]:
+    """Return the rankings in the order of the method's stages, then others."""
+    methods = record.get("explorer", {}).get("methods", {})
     ranked = {name: m for name, m in methods.items() if "thresholds" in m}
     order = [*(name for name in STAGES if name in ranked), *(n for n in ranked if n not in STAGES)]
     return [_stage(name, ranked[name]) for name in order]
@@ -228,19 +229,18 @@ def _stage(name: str, ranking: Mapping[str, Any]) -> Stage:
 
 @dataclass(frozen=True)
 class TimeChart:
-    """Lines over time with what they say, and their numbers."""
+    """Lines over time, their axes and their numbers."""
 
     title: str
     x: str
     y: str
     chart: LineChart
-    header: list[str]
-    numbers: list[list[str]]
+    numbers: Table
 
 
-def timeline(record: Mapping[str, Any] | None) -> TimeChart | None:
-    """The bytes alive during a training step, full against slim."""
-    lines = (record or {}).get("timelines") or {}
+def timeline(record: Mapping[str, Any]) -> TimeChart | None:
+    """Return the bytes alive during a training step, full against slim."""
+    lines = record.get("timelines", {})
     if not lines:
         return None
     curves = {}
@@ -262,29 +262,13 @@ def timeline(record: Mapping[str, Any] | None) -> TimeChart | None:
         "progress of the step, %",
         "MB alive",
         chart,
-        ["progress", *(f"{name}, MB" for name in curves)],
-        numbers,
+        Table(["progress", *(f"{name}, MB" for name in curves)], numbers),
     )
 
 
-@dataclass(frozen=True)
-class PeakHolders:
-    """The layers that hold the peak of a training step.
-
-    Attributes:
-        header: Over the columns.
-        rows: A layer, and what it holds in each network.
-        about: When each network reaches its peak.
-    """
-
-    header: list[str]
-    rows: list[list[str]]
-    about: str
-
-
-def peak_holders(record: Mapping[str, Any] | None) -> PeakHolders | None:
-    """What was alive at the peaks of full and slim network, by layer."""
-    lines = (record or {}).get("timelines") or {}
+def peak_holders(record: Mapping[str, Any]) -> Table | None:
+    """Return what is alive at the peaks of full and slim network, by layer."""
+    lines = record.get("timelines", {})
     held = {name: dict(line["holders"]) for name, line in lines.items() if line.get("holders")}
     if not held:
         return None
@@ -302,7 +286,7 @@ def peak_holders(record: Mapping[str, Any] | None) -> PeakHolders | None:
         text = f"{name} {_megabytes(line['peak'] + allowance)} MB in the {_PHASES[line['phase']]}"
         more = f", {_megabytes(allowance)} MB of them for what no tensor accounts for"
         peaks.append(text + (more if allowance else ""))
-    return PeakHolders(["layer", *(f"{name}, MB" for name in held)], rows, "; ".join(peaks))
+    return Table(["layer", *(f"{name}, MB" for name in held)], rows, "; ".join(peaks))
 
 
 _PHASES = {"forward": "forward pass", "backward": "backward pass", "step": "optimizer's step"}
@@ -317,7 +301,7 @@ def _at(curve: Sequence[tuple[float, float]], x: float) -> float:
 
 
 def curves(run: StoredRun) -> TimeChart | None:
-    """The metric that the run was trained for, by epoch."""
+    """Return the metric that the run was trained for, by epoch."""
     goal = (run.training or {}).get("goal")
     points = [
         (float(line["epoch"]), float(line["metrics"][goal]))
@@ -327,11 +311,11 @@ def curves(run: StoredRun) -> TimeChart | None:
     if len(points) < 2:
         return None
     every = -(-len(points) // _TABLE_ROWS)
+    numbers = [[f"{x:g}", f"{y:.4f}"] for x, y in [*points[:-1:every], points[-1]]]
     return TimeChart(
         "Training",
         "epoch",
         str(goal),
         line_chart({str(goal): points}, from_zero=False),
-        ["epoch", str(goal)],
-        [[f"{x:g}", f"{y:.4f}"] for x, y in [*points[:-1:every], points[-1]]],
+        Table(["epoch", str(goal)], numbers),
     )
