@@ -20,7 +20,8 @@ from ranp.datasets import find_dataset, open_cases
 from ranp.datasets.loader import Shard
 from ranp.training.job import Job
 from ranp.training.loop import evaluate
-from ranp.training.networks import build_network, fresh_network
+from ranp.training.networks import build_network
+from ranp.training.preparation import fresh_network
 from ranp.training.run import make_fabric, train, validation_loader
 from tests.training.networks import Plain
 from tests.training.two_processes import Losses, make_config

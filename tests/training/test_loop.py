@@ -108,7 +108,7 @@ def test_clipping_bounds_the_step(tmp_path, crops, tiny):
     )
     torch.manual_seed(0)
     train(Job(config, tmp_path / "run", crops, factory=Plain))
-    from ranp.training.networks import fresh_network
+    from ranp.training.preparation import fresh_network
 
     before = dict(fresh_network(Plain(), None, transfer=False, seed=0).named_parameters())
     moved = [weights(tmp_path / "run")[f"model/{n}"] - p for n, p in before.items()]

@@ -6,7 +6,7 @@ Importing this module does not import torch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +49,10 @@ class Reader:
             rng: The only source of randomness allowed (crops, flips, frame positions).
         """
         raise NotImplementedError
+
+    def resized(self, size: int) -> Reader:
+        """Return a reader of the same cases at another edge; a dataclass with `size` has it."""
+        return replace(self, size=size)  # type: ignore[type-var]
 
 
 @dataclass(frozen=True)

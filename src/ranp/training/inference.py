@@ -17,8 +17,8 @@ from ranp.slimming import load_weights
 from ranp.training.checkpoint import load_checkpoint
 from ranp.training.job import Job, read_job
 from ranp.training.loop import BEST, LAST, evaluate
-from ranp.training.networks import Factory, build_network, fresh_network
-from ranp.training.preparation import open_split, stored_plan
+from ranp.training.networks import Factory, build_network
+from ranp.training.preparation import fresh_network, open_split, stored_plan
 from ranp.training.run import make_fabric, validation_loader
 
 Weights = Literal["best", "last"]

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-import torch
 from torch import nn
 
 from ranp import models
-from ranp.errors import TraceError, UsageError
-from ranp.graph import build_graph
-from ranp.models import glorot_normal_
-from ranp.resources import count
-from ranp.slimming import Plan
+from ranp.errors import UsageError
 from ranp.training.config import NetworkConfig
 
 Factory = Callable[..., nn.Module]
@@ -34,26 +28,3 @@ def build_network(config: NetworkConfig, factory: Factory | None = None) -> nn.M
         )
     spec = models.NetworkSpec(config.name, factory) if factory else models.find_network(config.name)
     return spec.build(**config.options)
-
-
-def fresh_network(full: nn.Module, plan: Plan | None, *, transfer: bool, seed: int) -> nn.Module:
-    """The network to train, full or slim, with fresh Glorot-normal weights as in the paper.
-
-    Args:
-        full: The full network.
-        plan: What is kept of it; none keeps all.
-        transfer: Whether the plan may be of a network with other inputs and classes.
-        seed: For the weights.
-    """
-    if plan is not None:
-        return plan.apply(full, init="fresh", seed=seed, transfer=transfer)
-    glorot_normal_(full, gamma="ones", generator=torch.Generator().manual_seed(seed))
-    return full
-
-
-def costs(model: nn.Module, shape: tuple[int, ...]) -> dict[str, Any] | None:
-    """A network's costs by the paper's rules; none where it cannot be traced."""
-    try:
-        return count(model, build_graph(model, shape)).totals()
-    except TraceError:
-        return None

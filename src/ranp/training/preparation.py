@@ -1,44 +1,145 @@
-"""What comes before the first step: data, and the plan of a pruned network."""
+"""Prepare a run: data, and the network to train, pruned where that is asked for."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ranp import api
+import torch
+from torch import nn
+
+from ranp import pipeline
 from ranp.datasets import find_dataset, open_cases, synthesise
 from ranp.datasets.cases import Cases
 from ranp.datasets.loader import Loader
-from ranp.errors import IntegrityError
+from ranp.errors import IntegrityError, TraceError
 from ranp.files import canonical_json, sha256, write_sealed_json
+from ranp.graph import build_graph
+from ranp.models import glorot_normal_
+from ranp.pruning import Choice
 from ranp.recording import make_record, write_record
+from ranp.resources import Costs, count
 from ranp.schemas import read_file
 from ranp.slimming import Plan
 from ranp.training.job import SCHEMA, Job
-from ranp.training.networks import build_network, fresh_network
+from ranp.training.networks import build_network
 
 
-def prepare(job: Job) -> None:
-    """Generates the data, notes which cases there are, and prunes, where not done already."""
+@dataclass(frozen=True)
+class Network:
+    """The network to train, with fresh Glorot-normal weights as in the paper.
+
+    Attributes:
+        model: The full or slim network.
+        plan: Plan that it was slimmed by; None for the full network.
+        full: Costs of the full network by the paper's rules; None where it cannot be traced.
+        slim: Costs of the slim network; None for the full network.
+    """
+
+    model: nn.Module
+    plan: Plan | None
+    full: Costs | None
+    slim: Costs | None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that is ready for its first step: its training and validation cases, its network."""
+
+    train: Cases
+    validation: Cases
+    network: Network
+
+
+def prepare(job: Job) -> Prepared:
+    """Open the data and build the network; what the run directory holds already is not made again.
+
+    Data is generated where none is given. A pruned network leaves its plan and record.
+    """
     if job.data is None and not (job.directory / "data").is_dir():
         _generate(job)
-    _note_data(job)
-    path = job.directory / "plan.json"
-    if path.exists():
-        return
-    if job.plan is not None:
-        plan = Plan.load(job.plan)
-        # Applied once before anything is stored, so that a plan of another network is refused.
-        full = build_network(job.config.network, job.factory)
-        fresh_network(full, plan, transfer=job.transfer, seed=job.config.seed)
-        plan.save(path)
+    train, validation = open_splits(job)
+    _note_data(job, train, validation)
+    full = build_network(job.config.network, job.factory)
+    shape = (1, *train[0]["x"].shape)
+    stored = job.directory / "plan.json"
+    given = stored if stored.exists() else job.plan
+    if given is not None:
+        network = _planned(job, full, Plan.load(given), shape)
+        if given is job.plan and network.plan is not None:
+            network.plan.save(stored)  # after it was applied: a plan of another network is refused
     elif job.config.pruning.method is not None:
-        result = prune(job)
-        scored = f"{job.config.data.kind}, {'given' if job.data else 'generated'} training cases"
-        write_record(job.directory, make_record(result.chooser, result.plan, data=scored))
-        result.plan.save(path)  # last: where there is a plan, pruning is complete
+        network = _pruned(job, full, train, shape)
+    else:
+        network = _full(job, full, shape)
+    return Prepared(train, validation, network)
+
+
+def _full(job: Job, full: nn.Module, shape: tuple[int, ...]) -> Network:
+    try:
+        costs = count(full, build_graph(full, shape))
+    except TraceError:
+        costs = None
+    return Network(fresh_network(full, None, seed=job.config.seed), None, costs, None)
+
+
+def _planned(job: Job, full: nn.Module, plan: Plan, shape: tuple[int, ...]) -> Network:
+    graph = build_graph(full, shape, protect=plan.protect)
+    model = plan.apply(full, seed=job.config.seed, transfer=job.transfer, graph=graph)
+    alive = plan.alive(graph, transfer=job.transfer)
+    return Network(model, plan, count(full, graph), count(full, graph, alive))
+
+
+def _pruned(job: Job, full: nn.Module, train: Cases, shape: tuple[int, ...]) -> Network:
+    """Prune a network, scoring it with the training data, one sample at a time."""
+    config, pruning = job.config, job.config.pruning
+    assert pruning.method is not None
+    size = pruning.size or config.data.size
+    is_resized = size != config.data.size
+    cases = Cases(train.reader.resized(size), train.seed) if is_resized else train
+    task = find_dataset(config.data.kind).make_task(config.data.size)
+    result = pipeline.prune(
+        pipeline.trace(full, Loader(cases, 1, training=True, workers=config.data.workers)),
+        Choice.make(
+            pruning.method,
+            lam=pruning.lam,
+            coupling=pruning.coupling,
+            floor=pruning.floor,
+            seed=config.seed,
+        ),
+        pruning.sparsity,
+        pipeline.Scoring(
+            forward=lambda model, batch: task.loss(model(batch["x"]), batch),
+            batches=pruning.batches,
+            seed=config.seed,
+        ),
+    )
+    data = f"{config.data.kind}, {'given' if job.data else 'generated'} training cases"
+    write_record(job.directory, make_record(result.chooser, result.plan, data=data))
+    result.plan.save(job.directory / "plan.json")  # last: with a plan, pruning is complete
+    if is_resized:  # costs are those of training
+        return _planned(job, full, result.plan, shape)
+    return Network(result.model, result.plan, result.before, result.after)
+
+
+def fresh_network(
+    full: nn.Module, plan: Plan | None, *, transfer: bool = False, seed: int
+) -> nn.Module:
+    """Return the network to train, full or slim, with fresh Glorot-normal weights.
+
+    Args:
+        full: The full network.
+        plan: Plan to slim it by; None for the full network.
+        transfer: Whether the plan may be of a network with other inputs and classes.
+        seed: Seed of the weights.
+    """
+    if plan is not None:
+        return plan.apply(full, init="fresh", seed=seed, transfer=transfer)
+    glorot_normal_(full, gamma="ones", generator=torch.Generator().manual_seed(seed))
+    return full
 
 
 def _generate(job: Job) -> None:
@@ -56,15 +157,15 @@ def _generate(job: Job) -> None:
     partial.rename(job.directory / "data")
 
 
-def _note_data(job: Job) -> None:
-    splits = dict(zip(("train", "validation"), open_splits(job), strict=True))
-    ids = {name: list(cases.ids) for name, cases in splits.items()}
+def _note_data(job: Job, train: Cases, validation: Cases) -> None:
+    """Store which cases there are, or make sure that they are the same as before."""
+    ids = {"train": list(train.ids), "validation": list(validation.ids)}
     content: dict[str, Any] = {
         "schema": SCHEMA,
         "kind": "data",
         "fingerprint": sha256(canonical_json([job.config.data.kind, ids])),
         **ids,
-        **_merged_metadata(splits.values()),
+        **_merged_metadata([train, validation]),
     }
     path = job.directory / "data.json"
     if path.exists():
@@ -88,20 +189,20 @@ def _merged_metadata(splits: Iterable[Cases]) -> dict[str, Any]:
 
 
 def open_splits(job: Job) -> tuple[Cases, Cases]:
-    """The cases for training and for validation."""
+    """Open the cases for training and for validation."""
     size = job.config.data.size
     validation_size = job.config.data.validation_size or size
     return open_split(job, "train", size), open_split(job, "validation", validation_size)
 
 
 def open_split(job: Job, split: str, size: int, data: Path | None = None) -> Cases:
-    """The cases of one split.
+    """Open the cases of one split.
 
     Args:
-        job: Says which data set and fold.
+        job: Job with the data set and fold.
         split: "train", "validation" or, for ShapeNet, "test".
         size: Edge of grids, crops or frames.
-        data: Another data set of the same kind.
+        data: Directory of another data set of the same kind.
     """
     return open_cases(
         job.config.data.kind,
@@ -113,27 +214,7 @@ def open_split(job: Job, split: str, size: int, data: Path | None = None) -> Cas
     )
 
 
-def prune(job: Job) -> api.Result:
-    """Prunes the network of a job, scoring it with its training data, one sample at a time."""
-    config, pruning = job.config, job.config.pruning
-    assert pruning.method is not None
-    cases = open_split(job, "train", pruning.size or config.data.size)
-    task = find_dataset(config.data.kind).make_task(config.data.size)
-    return api.prune(
-        build_network(config.network, job.factory),
-        Loader(cases, 1, training=True, workers=config.data.workers),
-        forward=lambda model, batch: task.loss(model(batch["x"]), batch),
-        method=pruning.method,
-        sparsity=pruning.sparsity,
-        lam=pruning.lam,
-        coupling=pruning.coupling,
-        floor=pruning.floor,
-        batches=pruning.batches,
-        seed=config.seed,
-    )
-
-
 def stored_plan(directory: Path) -> Plan | None:
-    """The plan of a run; none if it trains the full network."""
+    """Return the plan of a run; None if it trains the full network."""
     path = directory / "plan.json"
     return Plan.load(path) if path.exists() else None

@@ -36,8 +36,7 @@ from ranp.training.distributed import summed
 from ranp.training.job import SCHEMA, Job, claim
 from ranp.training.listeners import Listener, Listeners, RunLog
 from ranp.training.loop import AVERAGED_EPOCHS, Trainer
-from ranp.training.networks import build_network, costs, fresh_network
-from ranp.training.preparation import open_splits, prepare, stored_plan
+from ranp.training.preparation import Prepared, prepare
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -90,34 +89,27 @@ def train(
             return finished
     _check_batch(job.config, devices * nodes)
     fabric = make_fabric(job.config, devices, nodes)
-    _on_first_process(fabric, job)
-
+    prepared = _prepare_first(fabric, job)
+    network, config = prepared.network, job.config
+    dataset = find_dataset(config.data.kind)
+    task = dataset.make_task(config.data.size, prepared.train.reader.metadata)
     shard = Shard(fabric.global_rank, fabric.world_size)
-    train_cases, validation_cases = open_splits(job)
-    task = find_dataset(job.config.data.kind).make_task(
-        job.config.data.size, train_cases.reader.metadata
-    )
-    full = build_network(job.config.network, job.factory)
-    plan = stored_plan(job.directory)
-    shape = (1, *train_cases[0]["x"].shape)
-    full_costs = costs(full, shape)
-    model = fresh_network(full, plan, transfer=job.transfer, seed=job.config.seed)
     listeners: list[Listener] = [] if listener is None else [listener]
     if fabric.is_global_zero:
-        listeners.insert(0, RunLog(job.directory, job.config.epochs))
+        listeners.insert(0, RunLog(job.directory, config.epochs))
     trainer = Trainer(
         fabric,
-        model,
+        network.model,
         task,
-        job.config,
+        config,
         Loader(
-            train_cases,
-            job.config.batch // fabric.world_size,
+            prepared.train,
+            config.batch // fabric.world_size,
             training=True,
-            workers=job.config.data.workers,
+            workers=config.data.workers,
             shard=shard,
         ),
-        validation_loader(validation_cases, job.config, shard),
+        validation_loader(prepared.validation, config, shard),
         job.directory,
         Listeners(*listeners) if fabric.is_global_zero else None,
     )
@@ -126,18 +118,18 @@ def train(
         "schema": SCHEMA,
         "kind": "record",
         "run": str(job.directory),
-        "recipe": job.config.recipe,
-        "method": plan.method if plan else None,
+        "recipe": config.recipe,
+        "method": network.plan.method if network.plan else None,
         "metrics": averaged(progress.history),
         "best": {"epoch": progress.best_epoch, task.goal: progress.best},
         "goal": task.goal,
-        "epochs": job.config.epochs,
+        "epochs": config.epochs,
         "seconds": progress.seconds,
-        "full": full_costs,
-        "slim": costs(model, shape) if plan else None,
-        "seed": job.config.seed,
+        "full": network.full.totals() if network.full else None,
+        "slim": network.slim.totals() if network.slim else None,
+        "seed": config.seed,
         "processes": fabric.world_size,
-        "optimization": _optimization(trainer.model) if job.config.optimize else None,
+        "optimization": _optimization(trainer.model) if config.optimize else None,
         "data": read_file(job.directory / "data.json", "data")["fingerprint"],
         "device": _device_name(fabric),
         "versions": {
@@ -160,12 +152,13 @@ def _check_batch(config: Config, processes: int) -> None:
         )
 
 
-def _on_first_process(fabric: Fabric, job: Job) -> None:
-    """The first process prepares the run; if it cannot, all processes end."""
+def _prepare_first(fabric: Fabric, job: Job) -> Prepared:
+    """Prepare the run on the first process, then on the others; if it cannot, all end."""
+    prepared: Prepared | None = None
     failure: RanpError | None = None
     if fabric.is_global_zero:
         try:
-            prepare(job)
+            prepared = prepare(job)
         except RanpError as error:
             failure = error
     (failed,) = summed(fabric, [float(failure is not None)])
@@ -173,6 +166,7 @@ def _on_first_process(fabric: Fabric, job: Job) -> None:
         raise failure
     if failed:
         raise RanpError("the first process could not prepare the run")
+    return prepared or prepare(job)
 
 
 def validation_loader(cases: Cases, config: Config, shard: Shard = Shard()) -> Loader:  # noqa: B008
