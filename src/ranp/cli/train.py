@@ -85,7 +85,14 @@ def command(
         changes["pruning.size"] = prune_size
     if network is not None:
         changes |= {"network.name": network, "network.options": {}}
-    config = load_config(recipe, smoke=smoke, overrides=settings or (), changes=changes)
+    config = load_config(
+        recipe,
+        smoke=smoke,
+        overrides=settings or (),
+        changes=changes,
+        data=data,
+        say=lambda message: say(quiet, message),
+    )
     if print_config:
         _print_config(config)
         return

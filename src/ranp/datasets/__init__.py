@@ -12,6 +12,7 @@ from ranp.datasets import (  # noqa: F401  (they register themselves)
     hippocampus,
     shapenet,
     ucf101,
+    volumes,
 )
 from ranp.datasets.access import draw_cases, open_cases, synthesise, synthetic_cases, verify
 from ranp.datasets.registry import (

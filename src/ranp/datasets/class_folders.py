@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ranp.datasets.splits import in_split, stratified_folds
 from ranp.datasets.verification import Inventory, Problem
@@ -71,9 +72,7 @@ def _visible(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
-def choose_split(
-    directory: Path, found: Inventory, split: str, fold: int
-) -> tuple[LabelledPath, ...]:
+def choose_split(directory: Path, found: Inventory, split: str, fold: int) -> tuple[Any, ...]:
     """Return the cases of a split, by folder or by fold.
 
     With folders `train` and `test` alone, `test` is what validates.

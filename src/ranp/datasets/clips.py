@@ -141,7 +141,8 @@ def describe(directory: Path) -> Facts:
     shapes = np.array([(info.frames, info.height, info.width) for info in infos])
     frames, height, width = (int(length) for length in np.median(shapes, axis=0))
     classes = max(clip.label for clip in clips) + 1
-    return Facts(3, classes, (frames, height, width), len(clips))
+    size = min(112, max(16 * (min(height, width) // 16), 32))
+    return Facts(3, classes, (frames, height, width), len(clips), size)
 
 
 def write(directory: Path, *, cases: int, size: int, seed: int, classes: int) -> None:

@@ -348,8 +348,10 @@ def describe(directory: Path) -> Facts:
         raise UsageError(f"'{directory}' has no case with image and label")
     shapes = [read_shape(case.labels) for case in cases if case.labels]
     depth, height, width = (int(length) for length in np.median(shapes, axis=0))
-    classes = max(description.labels) + 1
-    return Facts(len(description.modalities), classes, (depth, height, width), len(cases))
+    # A cube of about as many voxels as a volume has.
+    size = min(max(8 * round((depth * height * width) ** (1 / 3) / 8), 16), 128)
+    channels, classes = len(description.modalities), max(description.labels) + 1
+    return Facts(channels, classes, (depth, height, width), len(cases), size)
 
 
 def write(directory: Path, *, cases: int, size: int, seed: int, classes: int) -> None:

@@ -64,12 +64,14 @@ class Facts:
         classes: Number of classes, background included.
         shape: Median (depth, height, width) of the cases.
         cases: Number of cases with labels.
+        size: Edge of samples that suits the shape.
     """
 
     channels: int
     classes: int
     shape: tuple[int, int, int]
     cases: int
+    size: int
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from ranp.models.registry import (
     network_names,
     register_network,
 )
+from ranp.models.resnet3d import ResNet3D
 from ranp.models.unet3d import UNet3D
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "NETWORKS",
     "MobileNetV2",
     "NetworkSpec",
+    "ResNet3D",
     "UNet3D",
     "build_network",
     "find_network",

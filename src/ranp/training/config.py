@@ -5,7 +5,7 @@ Importing this module does not import torch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -204,14 +204,18 @@ def load_config(
     smoke: bool = False,
     overrides: Sequence[str] = (),
     changes: Mapping[str, Any] | None = None,
+    data: Path | None = None,
+    say: Callable[[str], None] = lambda message: None,
 ) -> Config:
-    """Reads a recipe and resolves it.
+    """Read a recipe and resolve it.
 
     Args:
-        recipe: The name of a packaged recipe, or a YAML file of your own.
+        recipe: Name of a packaged recipe, or a YAML file of your own.
         smoke: Whether to apply the recipe's section `smoke`, which ends within a minute.
         overrides: Texts `key=value` with dotted keys and YAML values.
         changes: More of the same, as values; they come last.
+        data: Directory of the data set: a recipe with a section `adapt` scales itself to it.
+        say: Called with what it chose.
 
     Raises:
         UsageError: An unknown recipe, key or value; the closest known name is suggested.
@@ -227,16 +231,28 @@ def load_config(
         if not isinstance(small, dict):
             raise UsageError(f"recipe '{recipe}' has no section 'smoke'")
         content = _merged(content, small)
+    given = set(_flat(small or {}) if smoke else ())
     for text in overrides:
         key, separator, value = text.partition("=")
         if not separator:
             raise UsageError(f"--set {text}: write key=value, such as optimizer.lr=0.01")
         try:
             _assign(content, key, yaml.safe_load(value))
+            given.add(key)
         except yaml.YAMLError as error:
             raise UsageError(f"--set {text}: '{value}' is not a YAML value") from error
     for key, value in (changes or {}).items():
         _assign(content, key, value)
+        given.add(key)
+    limits = content.pop("adapt", None)
+    if limits is not None and data is not None:
+        from ranp.training.adapting import adapt  # imports torch
+
+        parse_config({"recipe": name, **content}, f"recipe '{recipe}'")
+        chosen, sentence = adapt(content, limits, data, frozenset(given))
+        say(sentence)
+        for key, value in chosen.items():
+            _assign(content, key, value)
     return parse_config({"recipe": name, **content}, f"recipe '{recipe}'")
 
 
@@ -324,23 +340,24 @@ def _keys_at(path: Sequence[int | str]) -> list[str]:
     return list(section.model_fields)
 
 
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested mappings by dotted key."""
+    if not isinstance(value, Mapping):
+        return {prefix: value}
+    items: dict[str, Any] = {}
+    for key, inner in value.items():
+        items |= _flat(inner, f"{prefix}.{key}" if prefix else key)
+    return items
+
+
 def first_difference(one: Config, other: Config) -> str | None:
     """Names the first key in which two configurations differ, with both values.
 
     How a network would be pruned makes no difference where neither is.
     """
-
-    def flat(value: Any, prefix: str = "") -> dict[str, Any]:
-        if not isinstance(value, dict):
-            return {prefix: value}
-        items: dict[str, Any] = {}
-        for key, inner in value.items():
-            items |= flat(inner, f"{prefix}.{key}" if prefix else key)
-        return items
-
     pruned = one.pruning.method is not None or other.pruning.method is not None
     unused = None if pruned else {"pruning"}
-    left, right = (flat(config.model_dump(exclude=unused)) for config in (one, other))
+    left, right = (_flat(config.model_dump(exclude=unused)) for config in (one, other))
     for key in dict.fromkeys([*left, *right]):
         if left.get(key) != right.get(key):
             return f"{key} is {left.get(key)!r} there and {right.get(key)!r} here"
