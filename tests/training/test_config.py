@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from ranp.datasets import synthesise
 from ranp.errors import UsageError
 from ranp.training.config import first_difference, load_config, parse_config, recipe_names
 
@@ -119,3 +120,31 @@ def test_first_difference_names_key_and_values():
     pruned = load_config("brats-unet3d", overrides=["pruning.method=snip"])
     assert first_difference(one, pruned) == "pruning.method is None there and 'snip' here"
     assert first_difference(one, parse_config(one.model_dump(mode="json"), "copy")) is None
+
+
+def test_a_recipe_scales_itself_to_the_data(tmp_path):
+    synthesise("volumes", tmp_path / "set", cases=6, size=20, seed=0, classes=3)
+    said = []
+    config = load_config("volumes-resnet3d", data=tmp_path / "set", say=said.append)
+    assert config.network.options["classes"] == 3
+    assert config.data.size == 24  # the next multiple of 8
+    assert said[0].startswith(
+        "Adapted to 6 cases of 1 channels, 3 classes and median shape 20x20x20"
+    )
+    chosen = load_config(
+        "volumes-resnet3d", data=tmp_path / "set", overrides=["data.size=16"], smoke=True
+    )
+    assert (chosen.data.size, chosen.network.options["classes"]) == (16, 3)
+    assert load_config("volumes-resnet3d").network.options["classes"] == 10
+
+
+def test_patches_shrink_until_a_training_step_fits(tmp_path):
+    synthesise("decathlon", tmp_path / "set", cases=3, size=32, seed=0)
+
+    def edge(memory):
+        limit = [f"adapt.memory_gib={memory}"]
+        return load_config("decathlon-unet3d", data=tmp_path / "set", overrides=limit).data.size
+
+    assert edge(2) == 32
+    assert 16 <= edge(0.03) < 32
+    assert edge(1e-6) == 16

@@ -12,13 +12,17 @@ import pytest
 from ranp.datasets.nifti import read_volume
 from ranp.datasets.parts import category_named
 from ranp.training.config import load_config, recipe_names
+from ranp.training.job import read_job
 
 GOALS = {
     "brats-unet3d": "dice",
+    "clips-mobilenetv2": "top1",
+    "decathlon-unet3d": "dice",
     "hippocampus-unet3d": "dice",
     "shapenet-unet3d": "miou",
     "ucf101-i3d": "top1",
     "ucf101-mobilenetv2": "top1",
+    "volumes-resnet3d": "top1",
 }
 
 
@@ -54,17 +58,18 @@ def test_smoke(recipe, ranp, tmp_path):
     assert len((run / "metrics.jsonl").read_text().splitlines()) == config.epochs
     evaluated = ranp("evaluate", run, "--json").json
     assert evaluated["metrics"][GOALS[recipe]] == pytest.approx(record["best"][GOALS[recipe]])
-    PREDICTIONS[config.task](ranp, run, tmp_path)
+    PREDICTIONS[config.data.kind](ranp, run, tmp_path)
 
 
-def predict_hippocampus(ranp, run: Path, folder: Path) -> None:
+def predict_volume(ranp, run: Path, folder: Path) -> None:
     source = next((run / "data" / "imagesTr").iterdir())
     outcome = ranp("predict", run, source, folder / "labels.nii.gz")
     assert outcome.code == 0, outcome.err
-    image, labels = read_volume(source), read_volume(folder / "labels.nii.gz")
-    assert labels.data.shape == image.data.shape
-    assert np.array_equal(labels.affine, image.affine)
-    assert set(np.unique(labels.data)) <= {0, 1, 2}
+    truth = read_volume(run / "data" / "labelsTr" / source.name)
+    labels = read_volume(folder / "labels.nii.gz")
+    assert labels.data.shape == truth.data.shape
+    assert np.array_equal(labels.affine, truth.affine)
+    assert labels.data.max() < read_job(run).config.network.options["classes"]
     assert ranp("predict", run, source, folder / "labels.png").code == 2
 
 
@@ -92,7 +97,7 @@ def predict_parts(ranp, run: Path, folder: Path) -> None:
     assert (outcome.code, "Did you mean 'Chair'?" in outcome.err) == (2, True)
 
 
-def predict_classification(ranp, run: Path, folder: Path) -> None:
+def predict_clip(ranp, run: Path, folder: Path) -> None:
     source = next((run / "data").glob("*/*.avi"))
     outcome = ranp("predict", run, source, folder / "top.json")
     assert outcome.code == 0, outcome.err
@@ -104,9 +109,21 @@ def predict_classification(ranp, run: Path, folder: Path) -> None:
     assert ranp("predict", run, folder / "no-video.avi", folder / "top.json").code == 4
 
 
+def predict_class(ranp, run: Path, folder: Path) -> None:
+    source = next((run / "data").glob("*/*.npy"))
+    outcome = ranp("predict", run, source, folder / "top.json")
+    assert outcome.code == 0, outcome.err
+    top = json.loads((folder / "top.json").read_text())
+    assert {row["class"] for row in top} == {path.name for path in (run / "data").iterdir()}
+    assert ranp("predict", run, run / "config.json", folder / "top.json").code == 4
+
+
 PREDICTIONS = {
-    "hippocampus": predict_hippocampus,
+    "hippocampus": predict_volume,
+    "decathlon": predict_volume,
     "brats": predict_brats,
-    "parts": predict_parts,
-    "classification": predict_classification,
+    "shapenet": predict_parts,
+    "ucf101": predict_clip,
+    "clips": predict_clip,
+    "volumes": predict_class,
 }

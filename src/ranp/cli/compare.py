@@ -89,7 +89,7 @@ def command(
     changes: dict[str, Any] = {}
     if network is not None:
         changes |= {"network.name": network, "network.options": {}}
-    config = load_config(recipe, smoke=smoke, overrides=settings or (), changes=changes)
+    config = load_config(recipe, smoke=smoke, overrides=settings or (), changes=changes, data=data)
     out = out or Path("out") / "-".join(["compare", config.recipe, *(["smoke"] if smoke else [])])
 
     from ranp.experiments.cells import TrainingCells

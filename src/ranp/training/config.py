@@ -231,7 +231,7 @@ def load_config(
         if not isinstance(small, dict):
             raise UsageError(f"recipe '{recipe}' has no section 'smoke'")
         content = _merged(content, small)
-    given = set(_flat(small or {}) if smoke else ())
+    given = {"data.size"} & _flat(small or {}).keys() if smoke else set()
     for text in overrides:
         key, separator, value = text.partition("=")
         if not separator:
