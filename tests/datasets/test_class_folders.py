@@ -122,7 +122,7 @@ def test_packed_grids_are_unpacked(tmp_path):
             assert int(validation[index]["y"]) == y[8 + index]
         assert verify("volumes", root, workers=1).counts["split"] == {"test": 4, "train": 8}
     facts = find_dataset("volumes").describe(one)
-    assert (facts.channels, facts.classes, facts.shape, facts.size) == (1, 3, (8, 8, 8), 8)
+    assert (facts.channels, facts.classes, facts.shape, facts.size) == (1, 3, (8, 8, 8), 24)
 
 
 def test_archives_as_medmnist_has_them(tmp_path):

@@ -8,10 +8,13 @@ from ranp.training.config import first_difference, load_config, parse_config, re
 
 NAMES = [
     "brats-unet3d",
+    "clips-mobilenetv2",
+    "decathlon-unet3d",
     "hippocampus-unet3d",
     "shapenet-unet3d",
     "ucf101-i3d",
     "ucf101-mobilenetv2",
+    "volumes-resnet3d",
 ]
 
 
@@ -132,9 +135,9 @@ def test_a_recipe_scales_itself_to_the_data(tmp_path):
         "Adapted to 6 cases of 1 channels, 3 classes and median shape 20x20x20"
     )
     chosen = load_config(
-        "volumes-resnet3d", data=tmp_path / "set", overrides=["data.size=16"], smoke=True
+        "volumes-resnet3d", data=tmp_path / "set", overrides=["data.size=32"], smoke=True
     )
-    assert (chosen.data.size, chosen.network.options["classes"]) == (16, 3)
+    assert (chosen.data.size, chosen.network.options["classes"]) == (32, 3)
     assert load_config("volumes-resnet3d").network.options["classes"] == 10
 
 

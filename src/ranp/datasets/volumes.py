@@ -280,7 +280,7 @@ def describe(directory: Path) -> Facts:
     shapes = np.array([read_grid(volume).shape for volume in volumes[:: len(volumes) // 64 + 1]])
     channels, depth, height, width = (int(length) for length in np.median(shapes, axis=0))
     classes = max(volume.label for volume in volumes) + 1
-    size = 8 * -(-max(depth, height, width) // 8)  # nothing is cut off
+    size = max(8 * -(-max(depth, height, width) // 8), 24)  # nothing is cut off
     return Facts(channels, classes, (depth, height, width), len(volumes), size)
 
 
