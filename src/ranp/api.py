@@ -11,6 +11,7 @@ from ranp import pipeline
 from ranp.errors import UsageError
 from ranp.fitting import Fit, TrainingStep, fit_network
 from ranp.fitting.machine import default_device
+from ranp.fitting.target import input_of
 from ranp.graph import ChannelGraph, ExampleInput, build_graph
 from ranp.pipeline import Result, Scoring
 from ranp.pruning import (
@@ -361,7 +362,7 @@ def fit(
         seed=seed,
     )
     peeked = pipeline.peek(loader)
-    shape = () if forward is not None else _input_shape(peeked)
+    shape = _input_shape(peeked, forward)
     if not shape and (batch is None or input is None):
         raise UsageError("give batch and input: they say what is trained with")
     needs_data = choice.method.needs_data and scores is None
@@ -376,14 +377,18 @@ def fit(
         device=device or default_device(),
     )
     traced = pipeline.trace(model, peeked, example_input=(1, *step.sample), protect=protect)
-    run = make_forward(loss, forward) if needs_data else None
+    given = loss is not None or forward is not None
+    run = make_forward(loss, forward) if needs_data or given else None
     scoring = Scoring(run, batches, per, weights, seed, scores=scores)
-    loss = loss if forward is None else None  # only the user's forward knows the target
-    return fit_network(traced, budgets, step, choice, scoring, loss=loss, init=init)
+    return fit_network(traced, budgets, step, choice, scoring, init=init)
 
 
-def _input_shape(batches: pipeline.Batches) -> tuple[int, ...]:
+def _input_shape(batches: pipeline.Batches, forward: Forward | None) -> tuple[int, ...]:
     """Return the shape of the first batch's input; nothing without a batch."""
+    if batches.first is None:
+        return ()
+    if forward is not None:
+        return tuple(input_of(batches.first).shape)
     x, _ = batches.pair
     if x is not None and not isinstance(x, Tensor):
         raise UsageError(

@@ -13,10 +13,13 @@ import ranp
 from ranp.errors import InfeasibleError, UsageError
 from ranp.fitting import DoesNotFit, machine, scoring
 from ranp.fitting.costing import CPU_MARGIN
-from ranp.fitting.target import loss_like
+from ranp.fitting.target import batch_like
 from ranp.fitting.training_step import TrainingStep
+from ranp.pruning import make_forward
+from ranp.pruning.batches import no_forward
 from ranp.pruning.search import DELTA
 from ranp.report.page import write_report
+from ranp.resources.training_memory import LOSS_MARGIN, LossNotCounted
 from tests.pruning.nets import given_back
 from tests.resources.allocator import step_peak
 
@@ -28,13 +31,14 @@ on_avx2 = pytest.mark.skipif(
 
 
 def peak(model, batch=2, edge=24, **options):
-    """What a step takes, by a target written by hand."""
-
-    def loss(output):
-        return F.cross_entropy(output, torch.zeros(batch, edge, edge, edge, dtype=torch.int64))
-
+    """What a step takes, by a batch written by hand."""
+    x = torch.zeros(batch, 2, edge, edge, edge)
+    y = torch.zeros(batch, edge, edge, edge, dtype=torch.int64)
     return ranp.predict_training_memory(
-        model, (batch, 2, edge, edge, edge), loss=loss, **options
+        model,
+        (x, y),
+        forward=lambda model, pair: F.cross_entropy(model(pair[0]), pair[1]),
+        **options,
     ).peak
 
 
@@ -197,29 +201,54 @@ def test_the_summary_names_budget_peak_and_alternatives(model, loader, loss):
     assert max(len(line) for line in text.splitlines()) <= 80
 
 
-def test_a_loss_that_looks_at_values_is_left_out_with_a_note(model, loader):
+def test_a_loss_that_looks_at_its_target_is_predicted(model, loader, loss):
     def looks(output, target):
         return F.cross_entropy(output, target) * (2 if target.sum() > 0 else 1)
 
     result = ranp.fit(model, loader, looks, memory="1GiB", **STEP)
-    assert result.notes == ("the memory of the loss is not in it: it depends on values",)
+    plain = ranp.fit(model, loader, loss, memory="1GiB", **STEP)
+    assert result.notes == ()
+    assert result.figures["full"]["memory"] == pytest.approx(plain.figures["full"]["memory"], 0.01)
+
+
+def test_a_forward_is_predicted_as_the_loss_that_it_computes(model, loader, loss):
+    named = [{"volume": x, "mask": y, "case": "a"} for x, y in loader]
+
+    def forward(model, batch):
+        return loss(model(batch["volume"]), batch["mask"])
+
+    result = ranp.fit(model, named, forward=forward, memory="1GiB", **STEP)
+    plain = ranp.fit(model, loader, loss, memory="1GiB", **STEP)
+    assert result.figures == plain.figures
+
+
+def test_a_loss_that_looks_at_the_output_has_a_margin_and_promises_nothing(model, loader):
+    def looks(output, target):
+        return F.cross_entropy(output, target) * (2 if output.sum() > 0 else 1)
+
+    with pytest.warns(LossNotCounted, match="could not be predicted"):
+        result = ranp.fit(model, loader, looks, memory=0.8 * peak(model), **STEP)
+    outputs = 4 * 2 * 24**3 * result.model.head.out_channels
+    assert result.memory["slim"].loss_margin == LOSS_MARGIN * outputs
+    assert "keeps every budget" not in str(result)
+    assert "may keep every budget, but what the loss takes is not known" in str(result)
+    assert "measure a step" in result.notes[0]
 
 
 def test_targets_grow_with_the_step():
     seen = []
 
-    def loss(output, target):
-        seen.append(tuple(tuple(t.shape) for t in target))
-        return output.mean()
+    def see(x, targets, step):
+        given = batch_like(no_forward, (x, targets))(step).example_input
+        assert given[0].shape == step.shape
+        seen.append(tuple(t.shape for t in given[1]))
 
     targets = (torch.zeros(2, 8, 6), torch.zeros(2, 3), torch.zeros(5))
-    at = loss_like(loss, torch.zeros(2, 1, 8, 6), targets, print)
-    at(TrainingStep(batch=7, sample=(1, 80, 60)))(torch.zeros(1))
+    see(torch.zeros(2, 1, 8, 6), targets, TrainingStep(batch=7, sample=(1, 80, 60)))
     halves = (torch.zeros(2, 1, 4, 6), torch.zeros(2, 1, 4, 3), torch.zeros(2, 1, 1, 1))
-    at = loss_like(loss, torch.zeros(2, 1, 8, 6), halves, print)
-    at(TrainingStep(batch=7, sample=(1, 80, 60)))(torch.zeros(1))
-    at = loss_like(loss, torch.zeros(2, 1, 8), (torch.zeros(2, 8), torch.zeros(2, 4)), print)
-    at(TrainingStep(batch=7, sample=(1, 80)))(torch.zeros(1))
+    see(torch.zeros(2, 1, 8, 6), halves, TrainingStep(batch=7, sample=(1, 80, 60)))
+    lines = (torch.zeros(2, 8), torch.zeros(2, 4))
+    see(torch.zeros(2, 1, 8), lines, TrainingStep(batch=7, sample=(1, 80)))
     assert seen == [
         ((7, 80, 60), (7, 3), (5,)),
         ((7, 1, 40, 60), (7, 1, 40, 30), (7, 1, 1, 1)),
@@ -288,8 +317,8 @@ def little_memory(monkeypatch):
         monkeypatch.setattr(machine, "available_memory", lambda device: free)
         monkeypatch.setattr(scoring, "predict_training_memory", predict)
 
-    def predict(model, shape, recompute, **options):
-        return SimpleNamespace(peak=(30 if recompute else 100) * shape[0])
+    def predict(model, batch, recompute, **options):
+        return SimpleNamespace(peak=(30 if recompute else 100) * len(batch[0]))
 
     return have
 
@@ -306,11 +335,13 @@ def little_memory(monkeypatch):
         (34, "batch", "sample", True),
     ],
 )
-def test_scoring_takes_what_there_is(model, loader, little_memory, free, asked, per, recompute):
+def test_scoring_takes_what_there_is(
+    model, loader, loss, little_memory, free, asked, per, recompute
+):
     little_memory(free)  # nine tenths of it can be used
-    economy = scoring.ScoringMemoryPlan(model, loader[0][0], asked)
-    assert (economy.per, economy.recompute) == (per, recompute)
-    assert ("single samples" in (economy.about or "")) == (asked != per)
+    plan = scoring.ScoringMemoryPlan(model, loader[0], make_forward(loss, None), asked)
+    assert (plan.per, plan.recompute) == (per, recompute)
+    assert ("single samples" in (plan.about or "")) == (asked != per)
 
 
 def test_scoring_that_does_not_fit_is_refused_before_it_begins(model, loader, loss, monkeypatch):

@@ -160,8 +160,7 @@ def command(
                 step,
                 choice,
                 source.scoring(scoring, choosing.seed, scores=loaded),
-                loss=source.loss,
-                default_loss=loss_by_output,
+                default_input=loss_by_output,
                 network=network,
                 events=listener,
             )

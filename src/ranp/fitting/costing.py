@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ranp.fitting.target import StepInputAt, no_loss
 from ranp.fitting.training_step import TrainingStep
 from ranp.graph import Alive, build_graph, slim_meta_copy
 from ranp.pruning import Chooser
 from ranp.resources import Costs, predict_training_memory
 from ranp.resources.budgets import Budget, find_resource
-from ranp.resources.training_memory import Loss, TrainingMemory
+from ranp.resources.training_memory import LossNotCounted, TrainingMemory
 
 CPU_MARGIN = 0.015
 """The share of a memory budget that is left over on a CPU: predictions are up to 1 % too small."""
 
 Figures = Mapping[str, float]
-LossAt = Callable[[TrainingStep], Loss | None]
-
-
-def no_loss(step: TrainingStep) -> Loss | None:
-    """The mean of the outputs is what is differentiated."""
-    return None
 
 
 @dataclass(frozen=True)
@@ -30,11 +26,11 @@ class Costing:
 
     Attributes:
         chooser: Whose choices they are; its graph is traced at the size that is trained at.
-        loss_at: The loss in a way to train; it takes memory too.
+        input_at: What is trained with in a way to train; the loss takes memory too.
     """
 
     chooser: Chooser
-    loss_at: LossAt = no_loss
+    input_at: StepInputAt = no_loss
     _memories: dict[tuple[TrainingStep, bytes], TrainingMemory] = field(default_factory=dict)
     _resized: dict[tuple[int, ...], Chooser] = field(default_factory=dict)
 
@@ -55,18 +51,22 @@ class Costing:
         return result
 
     def memory(self, alive: Alive, step: TrainingStep) -> TrainingMemory:
-        """The predicted memory of a training step."""
+        """Return the predicted memory of a training step."""
         key = (step, alive.tobytes())
         if key not in self._memories:
-            self._memories[key] = predict_training_memory(
-                slim_meta_copy(self.chooser.model, self.chooser.graph, alive),
-                step.shape,
-                optimizer=step.optimizer,
-                loss=self.loss_at(step),
-                precision=step.precision,
-                recompute=step.recompute,
-                device=step.device,
-            )
+            given = self.input_at(step)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", LossNotCounted)  # said once, with the result
+                self._memories[key] = predict_training_memory(
+                    slim_meta_copy(self.chooser.model, self.chooser.graph, alive),
+                    given.example_input,
+                    optimizer=step.optimizer,
+                    loss=given.loss,
+                    forward=given.forward,
+                    precision=step.precision,
+                    recompute=step.recompute,
+                    device=step.device,
+                )
         return self._memories[key]
 
     def _costs(self, alive: Alive, sample: tuple[int, ...]) -> Costs:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import RenderableType
-from torch import Tensor
 
-from ranp.fitting.costing import Costing, LossAt, no_loss
+from ranp.fitting.costing import Costing
 from ranp.fitting.fitted import Fitted, fit_summary
 from ranp.fitting.latency import FoundInTime, fit_latency
 from ranp.fitting.scoring import ScoringMemoryPlan
 from ranp.fitting.search import Alternative, does_not_fit, find_alternatives, least_pruned
-from ranp.fitting.target import loss_like
+from ranp.fitting.target import StepInputAt, batch_like, no_loss
 from ranp.fitting.training_step import TrainingStep
 from ranp.pipeline import Events, Result, Scoring, Traced, make_chooser, make_result
-from ranp.pruning import Choice, Chooser, LossFunction
+from ranp.pruning import Choice, Chooser
 from ranp.recording import timeline_of
-from ranp.resources.budgets import RESOURCES, Budget
+from ranp.resources.budgets import RESOURCES, Budget, describe
+from ranp.resources.training_memory import LOSS_MARGIN, LossNotCounted
 from ranp.slimming import Init, check_init
 
 
@@ -65,8 +66,7 @@ def fit_network(
     choice: Choice,
     scoring: Scoring,
     *,
-    loss: LossFunction | None = None,
-    default_loss: LossAt = no_loss,
+    default_input: StepInputAt = no_loss,
     init: Init = "fresh",
     network: str | None = None,
     events: Events | None = None,
@@ -79,8 +79,7 @@ def fit_network(
         step: How the network is going to be trained.
         choice: Method and settings of the choice.
         scoring: How the network is scored; with less memory than asked for where that is short.
-        loss: `loss(output, target)` -> scalar tensor; what it keeps takes memory too.
-        default_loss: Stands in for the loss where there is no batch to compute it on.
+        default_input: What is trained with, where there is no batch to run `scoring.forward` on.
         init: Weights of the slim network.
         network: Name of the network on the command line.
         events: Listener.
@@ -91,14 +90,15 @@ def fit_network(
     check_init(init)
     events = events or Events()
     notes: list[str] = []
-    x, y = traced.batches.pair if loss is not None else (None, None)
-    if choice.method.needs_data and scoring.scores is None and isinstance(x, Tensor):
-        plan = ScoringMemoryPlan(traced.model, x, scoring.per)
+    first = traced.batches.first
+    forward = scoring.forward if first is not None else None
+    if choice.method.needs_data and scoring.scores is None and forward is not None:
+        plan = ScoringMemoryPlan(traced.model, first, forward, scoring.per)
         scoring = replace(scoring, per=plan.per, recompute=plan.recompute)
         notes += [plan.about] if plan.about else []
     chooser = make_chooser(traced, choice, scoring, events)
-    loss_at = default_loss if x is None else loss_like(loss, x, y, notes.append)
-    fitted = fit_choice(chooser, step, budgets, loss_at=loss_at, events=events)
+    input_at = batch_like(forward, first) if forward is not None else default_input
+    fitted = fit_choice(chooser, step, budgets, input_at=input_at, events=events)
     made = make_result(chooser, fitted.sparsity, traced.protect, network=network, init=init)
     return Fit(**vars(made), **{**vars(fitted), "notes": (*notes, *fitted.notes)})
 
@@ -108,7 +108,7 @@ def fit_choice(
     step: TrainingStep,
     budgets: tuple[Budget, ...],
     *,
-    loss_at: LossAt = no_loss,
+    input_at: StepInputAt = no_loss,
     events: Events | None = None,
 ) -> Fitted:
     """Find the least pruned choice of channels that keeps the budgets.
@@ -117,13 +117,13 @@ def fit_choice(
         chooser: Chooses the channels; its graph is traced at the size that is trained at.
         step: How the network is trained.
         budgets: At least one.
-        loss_at: The loss in a way to train; it takes memory too.
+        input_at: What is trained with in a way to train; the loss takes memory too.
         events: Listener; told of each network whose time was measured.
 
     Raises:
         DoesNotFit: There is none.
     """
-    costing = Costing(chooser, loss_at)
+    costing = Costing(chooser, input_at)
     full = chooser.graph.all_alive()
     counted = tuple(
         dict.fromkeys(["memory", "flops", "params", *(budget.resource for budget in budgets)])
@@ -149,6 +149,17 @@ def fit_choice(
         figures["slim"]["latency"] = best.figures["latency"]
         if in_time.full is not None:
             figures["full"]["latency"] = in_time.full
+    notes = ["the time of what to do instead was not measured"] if timed and others else []
+    memory = {
+        name: costing.memory(alive, step) for name, alive in (("full", full), ("slim", best.alive))
+    }
+    if memory["full"].loss_margin:
+        notes.append(
+            "The memory of the loss could not be predicted: it decides by values of the output, or "
+            f"leaves PyTorch. A margin of {describe('memory', memory['full'].loss_margin)} stands "
+            f"in its place ({LOSS_MARGIN} times the outputs): measure a step before you rely on it."
+        )
+        warnings.warn(notes[-1], LossNotCounted, stacklevel=4)
     return Fitted(
         step=step,
         budgets=budgets,
@@ -156,9 +167,6 @@ def fit_choice(
         figures=figures,
         binding=found.binding,
         alternatives=others,
-        memory={
-            name: costing.memory(alive, step)
-            for name, alive in (("full", full), ("slim", best.alive))
-        },
-        notes=("the time of what to do instead was not measured",) if timed and others else (),
+        memory=memory,
+        notes=tuple(notes),
     )

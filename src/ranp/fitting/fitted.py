@@ -49,9 +49,14 @@ class Fitted:
     def verdict(self) -> str:
         """The answer in a line, for people."""
         if self.binding is None:
-            return "The full network keeps every budget: nothing is pruned."
-        limit = next(b for b in self.budgets if b.resource == self.binding)
-        return f"Sparsity {self.sparsity:.4f} keeps every budget; {self.binding} ({limit}) binds."
+            what = "The full network"
+            end = ": nothing is pruned."
+        else:
+            limit = next(b for b in self.budgets if b.resource == self.binding)
+            what, end = f"Sparsity {self.sparsity:.4f}", f"; {self.binding} ({limit}) binds."
+        if self.memory["full"].loss_margin:
+            return f"{what} may keep every budget, but what the loss takes is not known{end}"
+        return f"{what} keeps every budget{end}"
 
     def rows(self) -> list[dict[str, Any]]:
         """Return each resource for people: full, slim, budget; its shares of full and budget."""

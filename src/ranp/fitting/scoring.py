@@ -8,17 +8,21 @@ trains at 128^3), so the loader may yield smaller ones than those that are train
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from ranp.errors import TraceError
 from ranp.fitting.machine import fits, require
 from ranp.graph import unwrap
 from ranp.pipeline import Traced
-from ranp.pruning import Per
+from ranp.pruning import Forward, Per
+from ranp.pruning.batches import batch_size, samples
 from ranp.resources import count, predict_training_memory
+from ranp.resources.training_memory import LossNotCounted
 
 _SMALLEST_EDGE = 24
 """Edge of the smallest volumes to score with; smaller ones show nothing."""
@@ -31,7 +35,7 @@ def scoring_size(
     traced: Traced,
     shape: tuple[int, ...],
     volume: Callable[[int], tuple[int, int, int]],
-    samples: int,
+    number: int,
 ) -> tuple[int, int]:
     """Return the edge of the volumes to score with, and how many to score together.
 
@@ -43,11 +47,11 @@ def scoring_size(
         traced: The full network, traced at the size that it is trained at.
         shape: That size: one sample with its batch dimension.
         volume: From an edge to depth, height and width of a sample.
-        samples: How many samples are scored.
+        number: How many samples are scored.
     """
     device = next(traced.model.parameters()).device
     _, channels, *_, largest = shape
-    gflops = 3 * samples * count(traced.model, traced.graph).gflops
+    gflops = 3 * number * count(traced.model, traced.graph).gflops
     edge, best = largest, (largest, 1)
     while edge >= _SMALLEST_EDGE or edge == largest:
         space = volume(edge)
@@ -57,7 +61,7 @@ def scoring_size(
                 memory = predict_training_memory(
                     traced.model, (together, channels, *space), optimizer="momentum"
                 )
-            except (RuntimeError, ValueError):
+            except TraceError:
                 continue  # too small for this network
             best = (edge, together)
             if gflops * share <= _SCORING_GFLOPS and fits(memory.peak, device):
@@ -76,12 +80,13 @@ class ScoringMemoryPlan:
         about: What was decided, for people; None if everything is as given.
     """
 
-    def __init__(self, model: nn.Module, x: Tensor, per: Per = "batch") -> None:
-        """Predicts what scoring takes.
+    def __init__(self, model: nn.Module, batch: Any, forward: Forward, per: Per = "batch") -> None:
+        """Predict what scoring takes.
 
         Args:
             model: The full network.
-            x: The input of the first batch.
+            batch: The first batch.
+            forward: `forward(model, batch)` -> scalar tensor.
             per: What is asked for.
 
         Raises:
@@ -89,22 +94,29 @@ class ScoringMemoryPlan:
         """
         model = unwrap(model)
         device = next((p.device for p in model.parameters()), torch.device("cpu"))
-        sample = (1, *x.shape[1:])
+        sample = samples(batch, slice(0, 1))
 
-        def needs(shape: tuple[int, ...], recompute: bool) -> int:
+        def needs(batch: Any, recompute: bool) -> int:
             # Scoring takes gradients, and sums of the size of the weights: as SGD with momentum.
-            return predict_training_memory(
-                model, shape, optimizer="momentum", recompute=recompute, device=device_kind
-            ).peak
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", LossNotCounted)  # said with what is trained
+                return predict_training_memory(
+                    model,
+                    batch,
+                    forward=forward,
+                    optimizer="momentum",
+                    recompute=recompute,
+                    device=device_kind,
+                ).peak
 
         device_kind: Any = "cuda" if device.type == "cuda" else "cpu"
-        whole = tuple(x.shape) if per == "batch" else sample
+        is_single = per == "sample" or batch_size(batch) == 1
         self.per = per
         self.recompute = False
-        if not fits(needs(whole, False), device):
-            if whole != sample:
+        if not fits(needs(sample if is_single else batch, False), device):
+            if not is_single:
                 self.per = "sample"
-            if whole == sample or not fits(needs(sample, False), device):
+            if is_single or not fits(needs(sample, False), device):
                 self.recompute = True
                 require(
                     needs(sample, True),

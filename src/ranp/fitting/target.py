@@ -3,45 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-)
 from torch.nn import functional
 from torch.utils import _pytree as pytree
 
-from ranp.fitting.costing import LossAt, no_loss
+from ranp.errors import UsageError
 from ranp.fitting.training_step import TrainingStep
-from ranp.graph import TensorShape
-from ranp.pruning import LossFunction
-from ranp.resources.measuring import mean_of
+from ranp.graph.known_values import Tiled
+from ranp.pruning import Forward
+from ranp.pruning.batches import split_pair
 from ranp.resources.training_memory import Loss
 
 
-def loss_like(
-    loss: LossFunction | None, x: Tensor | None, target: Any, tell: Callable[[str], None]
-) -> LossAt:
-    """A loss on targets like those of a batch, at the size of any way to train.
+@dataclass(frozen=True)
+class StepInput:
+    """What `predict_training_memory` takes to simulate a way to train.
+
+    Attributes:
+        example_input: The shape of a batch, or the batch that `forward` takes.
+        loss: `loss(output)` -> scalar tensor; None for the mean of the outputs.
+        forward: `forward(model, batch)` -> scalar tensor, in the place of `loss`.
+    """
+
+    example_input: Any
+    loss: Loss | None = None
+    forward: Forward | None = None
+
+
+StepInputAt = Callable[[TrainingStep], StepInput]
+
+
+def no_loss(step: TrainingStep) -> StepInput:
+    """Return a step that differentiates the mean of the outputs."""
+    return StepInput(step.shape)
+
+
+def batch_like(forward: Forward, batch: Any) -> StepInputAt:
+    """Return steps on batches like a given one, at the size of any way to train.
+
+    Values are those of the batch, repeated or cut off: a loss may look at its targets.
 
     Args:
-        loss: From output and target to a scalar; None for the mean of the outputs.
-        x: The input of a batch.
-        target: Its target, or several. Dimensions that are as large as those of the input at the
+        forward: `forward(model, batch)` -> scalar tensor.
+        batch: A batch. Dimensions of its tensors that are as large as those of its input at the
             same place grow with it: the first with the batch, the last with space. Targets of
             lower resolutions (deep supervision) keep their share of it.
-        tell: Is told, once, if the loss depends on values: fake tensors have none.
     """
-    if loss is None or x is None:
-        return no_loss
+    x = input_of(batch)
     samples, space = x.shape[0], tuple(x.shape[2:])
-    told: list[str] = []
-    shapes = pytree.tree_map(
-        lambda leaf: TensorShape.of(leaf) if isinstance(leaf, Tensor) else leaf, target
-    )
 
     def resized(shape: tuple[int, ...], step: TrainingStep) -> tuple[int, ...]:
         sizes, edges = list(shape), shape[-len(space) :]
@@ -52,24 +65,36 @@ def loss_like(
             sizes[0] = step.batch
         return tuple(sizes)
 
-    def at(step: TrainingStep) -> Loss:
+    def at(step: TrainingStep) -> StepInput:
         def make(leaf: Any) -> Any:
-            if isinstance(leaf, TensorShape):
-                return torch.empty(resized(leaf.shape, step), dtype=leaf.dtype)
-            return leaf
+            if not isinstance(leaf, Tensor):
+                return leaf
+            return Tiled(leaf, step.shape if leaf is x else resized(tuple(leaf.shape), step))
 
-        def value(output: Any) -> Tensor:
-            try:
-                return loss(output, pytree.tree_map(make, shapes))
-            except (DataDependentOutputException, DynamicOutputShapeException):
-                if not told:
-                    told.append("the memory of the loss is not in it: it depends on values")
-                    tell(told[0])
-                return mean_of(output)
-
-        return value
+        return StepInput(pytree.tree_map(make, batch), forward=forward)
 
     return at
+
+
+def input_of(batch: Any) -> Tensor:
+    """Return the input in a batch: that of a pair, or the first floating point tensor.
+
+    Raises:
+        UsageError: There is none.
+    """
+    try:
+        x, _ = split_pair(batch)
+    except UsageError:
+        x = None
+    tensors = [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)]
+    found = (t for t in tensors if t.is_floating_point() and t.dim() > 1)
+    x = x if isinstance(x, Tensor) else next(found, None)
+    if x is None:
+        raise UsageError(
+            "a batch must hold a floating point tensor to train with, got "
+            f"{type(batch).__name__} without one; give batch and input, and no loader"
+        )
+    return x
 
 
 def _is_downsampled(shape: tuple[int, ...], space: tuple[int, ...]) -> bool:
@@ -85,7 +110,7 @@ def _is_downsampled(shape: tuple[int, ...], space: tuple[int, ...]) -> bool:
     )
 
 
-def loss_by_output(step: TrainingStep) -> Loss:
+def loss_by_output(step: TrainingStep) -> StepInput:
     """Return the cross-entropy with a label for every voxel of the output, at any size."""
 
     def loss(output: Tensor) -> Tensor:
@@ -94,4 +119,4 @@ def loss_by_output(step: TrainingStep) -> Loss:
         )
         return result
 
-    return loss
+    return StepInput(step.shape, loss)

@@ -125,18 +125,19 @@ class FakeStep:
                 value = forward(self._shadow, batch)
                 held, operations = self._live.now, len(self._live.bytes)
                 _run_backward(value)
-            except RanpError:
-                raise
             except Exception as error:
                 raise self._explained(error, call) from error
         return held, operations
 
-    def _explained(self, error: Exception, call: ModelCall) -> TraceError:
+    def _explained(self, error: Exception, call: ModelCall) -> RanpError:
         in_loss = call.output_bytes is not None
         where = "the loss" if in_loss else f"'{self._live.module}'"
         what = describe_failure(error)
-        if isinstance(error, _NOT_TRACEABLE) or ".numpy()" in str(error):
+        cause = error.__cause__ if isinstance(error, RanpError) else error
+        if isinstance(cause, _NOT_TRACEABLE) or ".numpy()" in str(cause):
             return NotTraceable(f"{where} asks for values of tensors ({what})", call)
+        if isinstance(error, RanpError):
+            return error
         return TraceError(
             f"the training step fails in {where}: {what}; check the example input"
             + " and the loss" * in_loss

@@ -14,7 +14,7 @@ from ranp.api import Result, fit, prune
 from ranp.errors import UsageError
 from ranp.files import ensure_directory
 from ranp.fitting import Fit, TrainingStep
-from ranp.fitting.target import loss_like
+from ranp.fitting.target import batch_like
 from ranp.integrations.nnunet import planner
 from ranp.integrations.nnunet.network import set_deep_supervision
 from ranp.integrations.nnunet.plans import (
@@ -27,6 +27,7 @@ from ranp.integrations.nnunet.plans import (
     write_slim_plans,
 )
 from ranp.integrations.nnunet.trainer import Fold, open_trainer, seeded
+from ranp.pruning import make_forward
 from ranp.recording import make_record, timeline_of, write_record
 from ranp.report.page import write_report
 from ranp.resources import predict_training_memory
@@ -200,14 +201,14 @@ class _Task:
         result = prune(
             self.network, self.loader, self.loss, sparsity=sparsity, example_input=example, **how
         )
-        loss_at = loss_like(self.loss, self.first["data"], self.first["target"], lambda note: None)
+        given = batch_like(make_forward(self.loss, None), self.first)(self.step)
         networks = {"full": self.network, "slim": result.model}
         return result, {
             name: predict_training_memory(
                 network,
-                self.step.shape,
+                given.example_input,
                 optimizer=self.step.optimizer,
-                loss=loss_at(self.step),
+                forward=given.forward,
                 precision=self.step.precision,
                 device=self.step.device,
             )
