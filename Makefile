@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 # Two test processes with one compute thread each: fastest on a small machine, and no oversubscription.
 JOBS   ?= 2
 
-.PHONY: demo test lint slow bench docs networks clean
+.PHONY: demo test lint slow matrix bench docs networks clean
 .DEFAULT_GOAL := test
 
 $(STAMP): pyproject.toml constraints.txt
@@ -29,6 +29,9 @@ lint: $(STAMP)
 
 slow: $(STAMP)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
+
+matrix: $(STAMP)  ## the tests as other machines would run them, as far as this one can imitate them
+	$(BIN)/python -m tests.matrix $(TESTS)
 
 bench: $(STAMP)  ## speed and memory, as ratios measured side by side
 	$(BIN)/python -m benchmarks

@@ -8,6 +8,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ranp.resources.convolution_workspace import convolution_workspace
+from tests.machines import on_avx2
 from tests.resources.allocator import peak_of
 
 Conv, Transposed = nn.Conv3d, nn.ConvTranspose3d
@@ -44,9 +45,7 @@ class Predicted(TorchDispatchMode):
         return out
 
 
-@pytest.mark.skipif(
-    torch.backends.cpu.get_cpu_capability() != "AVX2", reason="oneDNN has other kernels elsewhere"
-)
+@on_avx2
 @pytest.mark.parametrize("name", CASES)
 def test_workspace_is_what_the_allocator_sees(name, one_thread):
     layer, shape = CASES[name]

@@ -13,14 +13,12 @@ from torch.nn import functional as F
 from ranp.errors import TraceError
 from ranp.resources import predict_training_memory
 from ranp.resources.training_memory import LOSS_MARGIN, LossNotCounted
+from tests.machines import on_avx2
 from tests.resources.allocator import step_peak
 
 CLASSES, EDGE = 5, 12
 SHAPE = (2, 1, EDGE, EDGE, EDGE)
 LABELS = torch.arange(2 * EDGE**3).reshape(SHAPE) % CLASSES
-on_avx2 = pytest.mark.skipif(
-    torch.backends.cpu.get_cpu_capability() != "AVX2", reason="oneDNN has other kernels elsewhere"
-)
 
 
 class Supervised(nn.Module):

@@ -16,6 +16,7 @@ from ranp.recompute import checkpointed
 from ranp.resources import predict_training_memory
 from ranp.resources.autocast import _FLOAT32_ON_CPU, _FLOAT32_ON_CUDA
 from ranp.resources.training_memory import CUDA_BLOCK, CUDA_CONTEXT, CUDA_GAPS, step_temporaries
+from tests.machines import on_avx2
 from tests.resources.allocator import peak_of, step_peak
 
 OPTIMIZERS = {
@@ -25,9 +26,6 @@ OPTIMIZERS = {
     "adamw": torch.optim.AdamW,
     "amsgrad": lambda p: torch.optim.Adam(p, amsgrad=True),
 }
-on_avx2 = pytest.mark.skipif(
-    torch.backends.cpu.get_cpu_capability() != "AVX2", reason="oneDNN has other kernels elsewhere"
-)
 
 
 def unet(width=8):
