@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import hashlib
 import json
@@ -44,6 +45,52 @@ def ensure_directory(path: str | Path) -> Path:
             if _is_abandoned(temporary):
                 temporary.unlink()
     return directory
+
+
+LOCK = "lock"
+"""The file in a directory that its owner holds."""
+_held: set[int] = set()
+
+
+@contextlib.contextmanager
+def hold_directory(directory: Path, *, wait: bool = False) -> Iterator[str | None]:
+    """Hold a directory for this process, on one machine or on several with a common file system.
+
+    The system lets go when the process ends, however it does.
+
+    Args:
+        directory: Directory to hold.
+        wait: Whether to wait until nobody else holds it.
+
+    Yields:
+        None while it is held; who else holds it otherwise, such as "process 12 on host".
+    """
+    with (directory / LOCK).open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            file.seek(0)
+            yield file.read().strip() or "another process"
+            return
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {platform.node()}\n")
+        file.flush()
+        _held.add(file.fileno())
+        try:
+            yield None
+        finally:
+            _held.discard(file.fileno())
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _let_go() -> None:
+    """Close locks in a process that was forked, which else would hold them beyond its parent."""
+    for descriptor in _held:
+        os.close(descriptor)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 @functools.cache

@@ -8,19 +8,19 @@ a common file system, take cells that nobody else holds (see `ranp.experiments.j
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import platform
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ranp._version import __version__
 from ranp.files import (
+    LOCK,
     canonical_json,
     ensure_directory,
+    hold_directory,
     sha256,
     write_sealed_json,
     write_text,
@@ -37,7 +37,7 @@ OnCell = Callable[[Cell, int, int], None]
 """`on_cell(cell, complete, total)`, called before a cell is computed."""
 
 _KEY_DIGITS = 16
-_RECORD, _LOCK, _CODE = "record.json", "lock", "code"
+_RECORD, _CODE = "record.json", "code"
 _POLL_SECONDS = 0.5
 
 
@@ -107,9 +107,9 @@ class Store:
         computed = 0
         while missing := self.missing(cells):
             for cell in missing:
-                with _claimed(ensure_directory(self.place(cell)), wait=False) as ours:
+                with hold_directory(ensure_directory(self.place(cell))) as owner:
                     # The other process may have ended between the look and the lock: look again.
-                    if ours and self._is_missing(cell):
+                    if owner is None and self._is_missing(cell):
                         on_cell(cell, len(cells) - len(self.missing(cells)), len(cells))
                         self._compute(cell, compute)
                         computed += 1
@@ -128,7 +128,7 @@ class Store:
             cell: The cell.
             compute: Computes it.
         """
-        with _claimed(ensure_directory(self.place(cell)), wait=True):
+        with hold_directory(ensure_directory(self.place(cell)), wait=True):
             if self._is_missing(cell):
                 self._compute(cell, compute)
         result = self.result(cell)
@@ -146,7 +146,7 @@ class Store:
         begun = place / _CODE
         if self.recompute and _read(begun) != self.code:
             _clear(place)
-        if self.code is not None and not any(path.name != _LOCK for path in place.iterdir()):
+        if self.code is not None and not any(path.name != LOCK for path in place.iterdir()):
             write_text(begun, self.code)
         result = compute(cell, place)
         code = _read(begun)
@@ -174,7 +174,7 @@ def _clear(place: Path) -> None:
     for path in place.iterdir():
         if path.is_dir():
             shutil.rmtree(path)
-        elif path.name != _LOCK:
+        elif path.name != LOCK:
             path.unlink()
 
 
@@ -183,20 +183,3 @@ def versions() -> dict[str, str]:
     from importlib.metadata import version
 
     return {"ranp": __version__, "torch": version("torch"), "python": platform.python_version()}
-
-
-@contextlib.contextmanager
-def _claimed(place: Path, *, wait: bool) -> Iterator[bool]:
-    """Hold a cell for this process, if nobody else does; the system lets go if it is killed.
-
-    Args:
-        place: Directory of the cell.
-        wait: Whether to wait until nobody else holds it.
-    """
-    with (place / _LOCK).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
-        else:
-            yield True

@@ -3,15 +3,70 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from ranp.errors import UsageError
+
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 T = TypeVar("T")
+
+
+# What launchers tell the processes that they start.
+_LAUNCHED = (
+    "WORLD_SIZE",
+    "SLURM_NTASKS",
+    "RANK",
+    "LOCAL_RANK",
+    "GROUP_RANK",
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+)
+
+
+@contextmanager
+def launched_as(processes: int) -> Iterator[None]:
+    """Make sure that a launcher started as many processes as the run is to have.
+
+    A run of one process ignores what an allocation or a shell left in the environment, and says
+    so: a stray `RANK=1` would else make it wait for a first process that does not exist.
+
+    Args:
+        processes: Processes of the run.
+
+    Raises:
+        UsageError: torchrun started another number.
+    """
+    from lightning_fabric.utilities.rank_zero import rank_zero_only
+
+    started = int(os.environ.get("WORLD_SIZE", 1)) if "TORCHELASTIC_RUN_ID" in os.environ else None
+    if started is not None and started != processes:
+        raise UsageError(
+            f"torchrun started {started} processes and the run has {processes}; give --devices "
+            "and --nodes as --nproc-per-node and --nnodes"
+        )
+    stray = {name: os.environ[name] for name in _LAUNCHED if name in os.environ}
+    if processes > 1 or started is not None or not stray:
+        yield
+        return
+    said = ", ".join(f"{name}={value}" for name, value in stray.items())
+    logging.getLogger("ranp").warning("one process: %s in the environment is ignored", said)
+    rank, rank_zero_only.rank = rank_zero_only.rank, 0
+    for name in stray:
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        os.environ.update(stray)
+        rank_zero_only.rank = rank
 
 
 def interleaved(fabric: Fabric, own: list[T]) -> list[T]:

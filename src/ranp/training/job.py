@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ranp.errors import UsageError
 from ranp.files import (
+    LOCK,
     canonical_json,
     ensure_directory,
+    hold_directory,
     sha256,
     write_sealed_json,
 )
@@ -41,8 +45,24 @@ class Job:
     factory: Factory | None = None
 
 
+@contextmanager
+def owned(job: Job) -> Iterator[None]:
+    """Make the run directory and hold it, so that no other process trains there meanwhile."""
+    directory = job.directory
+    foreign = directory.is_dir() and any(entry.name != LOCK for entry in directory.iterdir())
+    if foreign and not (directory / "config.json").exists():
+        raise UsageError(f"run directory '{directory}' is not empty, and no run; choose another")
+    with hold_directory(ensure_directory(directory)) as owner:
+        if owner is not None:
+            raise UsageError(
+                f"run directory '{directory}' is in use by {owner}; wait for it, or choose another "
+                "--out"
+            )
+        yield
+
+
 def claim(job: Job, *, resume: bool) -> dict[str, Any] | None:
-    """Makes the run directory, or makes sure that a run to go on with is the same one.
+    """Begin a run in a directory that is `owned`, or make sure that it holds the same run.
 
     Returns:
         The record, if the run is complete.
@@ -56,10 +76,7 @@ def claim(job: Job, *, resume: bool) -> dict[str, Any] | None:
                 "or choose another --out"
             )
         _check_same(job, read_file(stored, "run"))
-    elif directory.is_dir() and any(directory.iterdir()):
-        raise UsageError(f"run directory '{directory}' is not empty, and no run; choose another")
-    ensure_directory(directory)
-    if not stored.exists():
+    else:
         write_sealed_json(
             stored,
             {

@@ -17,6 +17,7 @@ import logging
 import platform
 import statistics
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,8 +33,8 @@ from ranp.report.page import write_report
 from ranp.schemas import read_file
 from ranp.speed import optimization_of
 from ranp.training.config import Config
-from ranp.training.distributed import summed
-from ranp.training.job import SCHEMA, Job, claim
+from ranp.training.distributed import launched_as, summed
+from ranp.training.job import SCHEMA, Job, claim, owned
 from ranp.training.listeners import Listener, Listeners, RunLog
 from ranp.training.loop import AVERAGED_EPOCHS, Trainer
 from ranp.training.preparation import Prepared, prepare
@@ -83,10 +84,18 @@ def train(
     """
     from lightning_fabric.utilities.rank_zero import rank_zero_only
 
-    if rank_zero_only.rank == 0:  # other processes come to life later, when the run exists
-        finished = claim(job, resume=resume)
-        if finished is not None:
-            return finished
+    with ExitStack() as stack:
+        stack.enter_context(launched_as(devices * nodes))
+        if rank_zero_only.rank == 0:  # other processes come to life later, when the run exists
+            stack.enter_context(owned(job))
+            finished = claim(job, resume=resume)
+            if finished is not None:
+                return finished
+        return _train(job, devices, nodes, listener)
+
+
+def _train(job: Job, devices: int, nodes: int, listener: Listener | None) -> dict[str, Any]:
+    """Train in a directory that is ours; the first process writes."""
     _check_batch(job.config, devices * nodes)
     fabric = make_fabric(job.config, devices, nodes)
     prepared = _prepare_first(fabric, job)
