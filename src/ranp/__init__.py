@@ -22,7 +22,8 @@ if TYPE_CHECKING:
         TraceError,
         UsageError,
     )
-    from ranp.experiments.own import RaceResult, race
+    from ranp.experiments.comparing import LoopComparison, compare
+    from ranp.experiments.racing import RaceResult, race
     from ranp.exporting import Exported, export
     from ranp.graph import ChannelGraph
     from ranp.pruning import METHODS, Scores, register_method
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "ranp.api": ("Fit", "Result", "fit", "plan", "prune", "score", "search", "trace"),
     "ranp.errors": ("InfeasibleError", "IntegrityError", "RanpError", "TraceError", "UsageError"),
-    "ranp.experiments.own": ("RaceResult", "race"),
+    "ranp.experiments.comparing": ("LoopComparison", "compare"),
+    "ranp.experiments.racing": ("RaceResult", "race"),
     "ranp.exporting": ("Exported", "export"),
     "ranp.graph": ("ChannelGraph",),
     "ranp.pruning": ("METHODS", "Scores", "register_method"),
@@ -55,6 +57,7 @@ __all__ = [
     "Fit",
     "InfeasibleError",
     "IntegrityError",
+    "LoopComparison",
     "Plan",
     "RaceResult",
     "RanpError",
@@ -63,6 +66,7 @@ __all__ = [
     "TraceError",
     "UsageError",
     "__version__",
+    "compare",
     "count",
     "export",
     "fit",

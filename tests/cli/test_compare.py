@@ -124,3 +124,35 @@ def test_killed_half_way_it_goes_on_and_computes_nothing_twice(ranp, crops, tmp_
 
 def count_lines(path: Path) -> int:
     return path.read_text().count("\n")
+
+
+def test_ones_own_loop_from_the_command_line(ranp, tmp_path):
+    factories = "tests.cli.factories"
+    arguments = ("compare", "--network", f"{factories}:wide", "--train", f"{factories}:train")
+    arguments += ("--data", f"{factories}:batches", "--loss", "torch.nn.functional:cross_entropy")
+    arguments += ("--methods", "full,thin,ranp-f,race", "--budget", "flops=20%", "--seeds", 2)
+    arguments += ("--length", 8, "--cost", 1, "--out", tmp_path)
+    first = ranp(*arguments)
+    assert first.code == 0, first.err
+    assert "race is " in " ".join(first.out.split())
+    assert "points from thinning by hand" in " ".join(first.out.split())
+    assert "run 1 of " in first.err
+    page = (tmp_path / "comparison.html").read_text()
+    assert f"{factories}:train" in page
+    again = ranp(*arguments, "--json", "--quiet")
+    assert again.err == ""
+    assert again.json["complete"] == again.json["cells"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--train", "a:b"), "give --network"),
+        (("--train", "a:b", "--recipe", RECIPE), "give one of them"),
+        ((), "give --recipe or --train"),
+    ],
+)
+def test_a_recipe_or_a_loop_is_named(ranp, options, message):
+    outcome = ranp("compare", *options)
+    assert outcome.code == 2
+    assert message in outcome.err

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -16,23 +17,56 @@ from ranp.cli._cells import (
     going_on,
     open_store,
 )
-from ranp.cli._common import say, show, show_json
-from ranp.cli._options import JsonOption, QuietOption
+from ranp.cli._common import parse_shape, say, show, show_json
+from ranp.cli._options import FloorOption, InputOption, JsonOption, QuietOption, grouped
+from ranp.cli.race import CostOption, LossOption, score_source
 from ranp.cli.train import FactoryOption
 from ranp.user_code import load_object
 
 if TYPE_CHECKING:
+    from ranp.experiments.jobs import Jobs
     from ranp.experiments.store import Cell
+    from ranp.training.config import Config
 
 DEFAULT_METHODS = "full,thin,ranp-f,weighted,random,magnitude"
 
 
+@dataclass(frozen=True)
+class LoopOptions:
+    """The user's own training loop, in the place of a recipe."""
+
+    train: Annotated[
+        str | None,
+        typer.Option(
+            help="Your training function, as package.module:function, in the place of a recipe: "
+            "train(model, seed) yields a metric, or metrics by name, at every check-in."
+        ),
+    ] = None
+    loss: LossOption = None
+    input_shape: InputOption = None
+    coupling: Annotated[
+        Literal["paper", "sum", "max", "mean"],
+        typer.Option(help="How tied channels are decided, with --train."),
+    ] = "paper"
+    floor: FloorOption = 0
+    length: Annotated[
+        int | None, typer.Option(min=1, help="Check-ins of a training, for the method race.")
+    ] = None
+    cost: CostOption = 0.05
+
+
+@grouped
 def command(
+    loop: LoopOptions,
     recipe: Annotated[
-        str, typer.Option(help="A packaged recipe, or a YAML file of yours; see `ranp train`.")
-    ],
+        str | None,
+        typer.Option(help="A packaged recipe, or a YAML file of yours; see `ranp train`."),
+    ] = None,
     methods: Annotated[
-        str, typer.Option(help="Names out of `ranp methods`, and full, separated by commas.")
+        str,
+        typer.Option(
+            help="Names out of `ranp methods`, and full, separated by commas; race with --train."
+        ),
     ] = DEFAULT_METHODS,
     budget: Annotated[
         list[str] | None,
@@ -43,7 +77,11 @@ def command(
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many runs of each.")] = 3,
     data: Annotated[
-        Path | None, typer.Option(help="The data set's directory; without it, generated data.")
+        str | None,
+        typer.Option(
+            help="The data set's directory; without it, generated data. With --train, batches to "
+            "score with as package.module:function."
+        ),
     ] = None,
     network: FactoryOption = None,
     settings: Annotated[
@@ -66,7 +104,110 @@ def command(
     Stopped at any time, the same command goes on; started several times, the processes share the
     work out.
     """
+    from ranp.experiments.jobs import parse_jobs
+
+    names = [name.strip() for name in methods.split(",")]
+    shared: dict[str, Any] = {"seeds": seeds, "recompute": recompute, "quiet": quiet}
+    shared["jobs"] = parse_jobs(jobs)
+    if loop.train is not None:
+        _check_loop(recipe, network, settings, smoke)
+        out = out or Path("out") / f"compare-{loop.train.partition(':')[0]}"
+        say(quiet, f"Comparison: {out}")
+        result = _compare_loop(loop, network, names, budget, data, out, **shared)
+    else:
+        folder = None if data is None else Path(data)
+        config = _config(recipe, network, settings, smoke, folder)
+        out = out or Path("out") / "-".join(["compare", config.recipe, *["smoke"][:smoke]])
+        result = _compare_recipe(config, network, names, budget, folder, out, **shared)
+    files = _write(result, out)
+    if as_json:
+        show_json({"files": [str(path) for path in files], **result})
+    else:
+        from ranp.report.comparison_tables import terminal
+
+        show(terminal(result))
+    say(quiet, f"Written: {files[0]} and {', '.join(path.name for path in files[1:])}")
+    say(quiet, f"Next: open {out / 'comparison.html'} in a browser")
+
+
+def _check_loop(
+    recipe: str | None, network: str | None, settings: list[str] | None, smoke: bool
+) -> None:
     from ranp.errors import UsageError
+
+    if recipe is not None or settings or smoke:
+        raise UsageError("--train stands in the place of a recipe; give one of them")
+    if network is None:
+        raise UsageError("--train needs the network that is trained; give --network")
+
+
+def _compare_loop(
+    loop: LoopOptions,
+    network: str | None,
+    names: list[str],
+    budget: list[str] | None,
+    data: str | None,
+    out: Path,
+    *,
+    quiet: bool,
+    **shared: Any,
+) -> dict[str, Any]:
+    from ranp.experiments.comparing import compare
+    from ranp.resources.budgets import split_budgets
+
+    with going_on():
+        found = compare(
+            load_object(str(network), "network"),
+            load_object(str(loop.train), "training function"),
+            methods=names,
+            budget=[split_budgets([text]) for text in budget or ["flops=10%"]],
+            score_with=score_source(data, loop.loss),
+            example_input=parse_shape(loop.input_shape),
+            coupling=loop.coupling,
+            floor=loop.floor,
+            length=loop.length,
+            cost=loop.cost,
+            out=out,
+            tell=lambda text: say(quiet, text),
+            **shared,
+        )
+    return dict(found.result)
+
+
+def _config(
+    recipe: str | None,
+    network: str | None,
+    settings: list[str] | None,
+    smoke: bool,
+    data: Path | None,
+) -> Config:
+    from ranp.errors import UsageError
+    from ranp.training.config import load_config
+
+    if recipe is None:
+        raise UsageError("name a recipe, or a training function of yours; give --recipe or --train")
+    if data is not None and not data.is_dir():
+        raise UsageError(f"data directory '{data}' does not exist")
+    changes: dict[str, Any] = {}
+    if network is not None:
+        changes |= {"network.name": network, "network.options": {}}
+    return load_config(recipe, smoke=smoke, overrides=settings or (), changes=changes, data=data)
+
+
+def _compare_recipe(
+    config: Config,
+    network: str | None,
+    names: list[str],
+    budget: list[str] | None,
+    data: Path | None,
+    out: Path,
+    *,
+    seeds: int,
+    jobs: Jobs,
+    recompute: bool,
+    quiet: bool,
+) -> dict[str, Any]:
+    from ranp.experiments.cells import TrainingCells
     from ranp.experiments.compare import (
         checked_methods,
         make_design,
@@ -75,25 +216,12 @@ def command(
         seconds_left,
     )
     from ranp.experiments.evaluation import evaluate
-    from ranp.experiments.jobs import parse_jobs
-    from ranp.training.config import load_config
 
     # All that can be refused at once is, before anything is written.
-    names = checked_methods([name.strip() for name in methods.split(",")])
-    processes = parse_jobs(jobs)
-    if data is not None and not data.is_dir():
-        raise UsageError(f"data directory '{data}' does not exist")
+    names = list(checked_methods(names))
     budgets = budget or ["flops=10%"]
     for text in budgets:
         parse_budget_text(text)
-    changes: dict[str, Any] = {}
-    if network is not None:
-        changes |= {"network.name": network, "network.options": {}}
-    config = load_config(recipe, smoke=smoke, overrides=settings or (), changes=changes, data=data)
-    out = out or Path("out") / "-".join(["compare", config.recipe, *(["smoke"] if smoke else [])])
-
-    from ranp.experiments.cells import TrainingCells
-
     factory = load_object(network, "network") if network else None
     own = [] if factory is None else [factory]
     store = open_store(out / "cells", TrainingCells, *own, recompute=recompute)
@@ -108,17 +236,8 @@ def command(
         return about, f"run {done + 1} of {total}: {about}"
 
     with going_on(), cell_progress(quiet, "runs", describe) as on_cell:
-        run(design, cells, on_cell, processes)
-    result = evaluate(design, cells.store)
-    files = _write(result, out)
-    if as_json:
-        show_json({"files": [str(path) for path in files], **result})
-    else:
-        from ranp.report.comparison_tables import terminal
-
-        show(terminal(result))
-    say(quiet, f"Written: {files[0]} and {', '.join(path.name for path in files[1:])}")
-    say(quiet, f"Next: open {out / 'comparison.html'} in a browser")
+        run(design, cells, on_cell, jobs)
+    return evaluate(design, store)
 
 
 def _name(cell: Cell) -> str:

@@ -25,6 +25,9 @@ LoaderOption = Annotated[
         "--data", help="Batches to score with, as package.module:function; for methods with data."
     ),
 ]
+CostOption = Annotated[
+    float, typer.Option(help="Most that a race may cost, as a share of the training that follows.")
+]
 LossOption = Annotated[
     str | None, typer.Option(help="loss(output, target), as package.module:function.")
 ]
@@ -40,9 +43,7 @@ def command(
     candidates: Annotated[
         str, typer.Option(help="Names out of `ranp methods`, separated by commas.")
     ] = "default",
-    cost: Annotated[
-        float, typer.Option(help="Most that the race may cost, as a share of the training.")
-    ] = 0.05,
+    cost: CostOption = 0.05,
     data: LoaderOption = None,
     loss: LossOption = None,
     input_shape: InputOption = None,
@@ -59,7 +60,7 @@ def command(
     Stopped at any time, the same command goes on; started several times, the processes share the
     work out.
     """
-    from ranp.experiments.own import race
+    from ranp.experiments.racing import race
     from ranp.resources.budgets import split_budgets
 
     found = race(

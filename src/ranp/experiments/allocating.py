@@ -17,6 +17,7 @@ from ranp.pipeline import Batches, Scoring, Traced, make_plan, score
 from ranp.pruning import Choice, Chooser, LossFunction, Scores, make_forward
 from ranp.pruning.identity import fingerprint
 from ranp.pruning.search import DELTA, meet_budget
+from ranp.resources import Costs
 from ranp.resources.budgets import Budget
 from ranp.slimming import Plan
 
@@ -28,12 +29,14 @@ class Planned:
     Attributes:
         plan: Which neurons are kept.
         alive: The living channels.
-        about: Costs, deviation from the budget and layers with a single neuron, as a comparison
+        costs: Its costs.
+        about: Totals, deviation from the budget and layers with a single neuron, as a comparison
             shows them.
     """
 
     plan: Plan
     alive: Alive
+    costs: Costs
     about: Mapping[str, Any]
 
     @property
@@ -69,6 +72,13 @@ class Allocator:
     score_with: tuple[Iterable[Any], LossFunction] | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
+    def full(self) -> Planned:
+        """Return the full network."""
+        chooser = self.chooser(Choice.make("thin"))
+        alive = self.loop.graph.all_alive()
+        plan = make_plan(chooser, 0.0, alive=alive)
+        return Planned(plan, alive, chooser.costs(alive), self._about(chooser, alive, None, None))
+
     def allocate(self, choice: Choice, budget: Budget) -> Planned | Unreachable:
         """Return the network of a choice at a budget.
 
@@ -83,7 +93,9 @@ class Allocator:
             about = self._about(chooser, chooser.choose(sparsity), sparsity, budget)
             return Unreachable(f"{error}{self._what_helps(choice, budget)}", about)
         plan = make_plan(chooser, sparsity, alive=alive)
-        return Planned(plan, alive, self._about(chooser, alive, sparsity, budget))
+        return Planned(
+            plan, alive, chooser.costs(alive), self._about(chooser, alive, sparsity, budget)
+        )
 
     def _what_helps(self, choice: Choice, budget: Budget) -> str:
         """Return the settings that would bring a method down to a budget, for a message."""

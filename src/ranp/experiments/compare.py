@@ -12,7 +12,7 @@ from ranp.experiments.cells import TrainingCell, TrainingCells, data_fingerprint
 from ranp.experiments.evaluation import SAME_AT_A_BUDGET
 from ranp.experiments.jobs import Jobs, complete_cells
 from ranp.experiments.store import Cell, OnCell, Store, ignore_cell
-from ranp.pruning import METHODS
+from ranp.pruning import find_method
 from ranp.resources import Costs, count
 from ranp.resources.budgets import RESOURCES, Budget, find_resource, parse_budget
 from ranp.training.config import Config
@@ -124,15 +124,19 @@ class Design:
         return list(wanted.values())
 
 
-def checked_methods(names: Sequence[str]) -> tuple[str, ...]:
+def checked_methods(names: Sequence[str], also: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the names of methods, each once.
+
+    Args:
+        names: Names out of the table of methods, and "full".
+        also: Other names that are allowed.
 
     Raises:
         UsageError: An unknown one, or none that prunes.
     """
     for name in names:
-        if name != FULL and name not in METHODS:
-            raise UsageError(f"unknown method '{name}'.{suggest(name, [FULL, *METHODS])}")
+        if name not in (FULL, *also):
+            find_method(name, also=(FULL, *also))
     if all(name == FULL for name in names):
         raise UsageError("name at least one method that prunes, such as ranp-f")
     return tuple(dict.fromkeys(names))

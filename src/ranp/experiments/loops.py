@@ -225,6 +225,7 @@ class Loop:
             "curve": running.curve,
             "seconds": time.time() - began,
             "cpu_seconds": running.cpu_seconds,
+            "device": "cuda" if torch.cuda.is_available() else "cpu",
         }
         if running.diverged is not None:
             return {**result, "reason": running.diverged}

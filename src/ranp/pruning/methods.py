@@ -129,10 +129,14 @@ for _row in _TABLE:
     register_method(_row)
 
 
-def find_method(name: str) -> Method:
+def find_method(name: str, also: Iterable[str] = ()) -> Method:
     """Return the method of that name, or raise an error that suggests the closest.
 
     "power:-0.5" is the method "power" with another exponent.
+
+    Args:
+        name: Name of the method.
+        also: Other names to suggest.
     """
     family, colon, exponent = name.partition(":")
     if colon and family == "power":
@@ -143,7 +147,7 @@ def find_method(name: str) -> Method:
                 f"the exponent of power must be a number such as -0.25, got '{exponent}'"
             ) from error
     if name not in METHODS:
-        raise UsageError(f"unknown method '{name}'.{suggest(name, METHODS)}")
+        raise UsageError(f"unknown method '{name}'.{suggest(name, [*also, *METHODS])}")
     return METHODS[name]
 
 

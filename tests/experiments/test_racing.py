@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ranp.errors import UsageError
-from ranp.experiments.own import race
+from ranp.experiments.racing import race
 
 SHAPE = (1, 1, 12, 12)
 
@@ -58,7 +58,7 @@ def make_race(path: Path, **options: Any) -> Any:
 
 def test_a_race_keeps_its_stated_cost_and_hands_back_a_plan_at_the_budget(tmp_path: Path) -> None:
     found, lines = make_race(tmp_path, score_with=score_with())
-    assert lines[0].startswith("Race of 6 candidates: at most ")
+    assert lines[0].startswith("Race of 7 candidates: at most ")
     assert found.spent <= found.stated <= 1.2
     assert found.spent == sum(len(curve) for curve in found.curves.values()) / 20
     slim, full = found.plan.costs["slim"]["gflops"], found.plan.costs["full"]["gflops"]
@@ -91,7 +91,7 @@ def test_a_race_that_was_run_trains_nothing_again(tmp_path: Path) -> None:
 def test_without_data_only_rules_race(tmp_path: Path) -> None:
     found, _ = make_race(tmp_path, example_input=SHAPE)
     raced = set(found.rungs[0].standing)
-    assert raced == {"thin", "power:-0.25", "power:0.25", "power:-0.5"}
+    assert raced == {"thin", "power:-0.25", "power:0.25", "power:0.5", "power:-0.5"}
 
 
 def test_candidates_out_of_reach_are_left_out_with_what_would_help(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Comparisons and races with the user's own network and training loop."""
+"""Races with the user's own network and training loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from rich.console import RenderableType
 
 from ranp.errors import InfeasibleError, UsageError
 from ranp.experiments.allocating import Allocator, Planned, Unreachable
-from ranp.experiments.compare import FULL
 from ranp.experiments.loops import Build, Line, Loop, Train
 from ranp.experiments.race import Ladder, Rung, make_schedule
 from ranp.experiments.source_code import code_fingerprint
@@ -29,14 +28,14 @@ from ranp.user_code import blame
 
 RACE = "race"
 
-DEFAULT_METHODS = (FULL, "thin", "ranp-f", "weighted", "power:-0.25")
-
-DEFAULT_CANDIDATES = ("thin", "weighted", "ranp-f", "power:-0.25", "power:0.25", "power:-0.5")
+DEFAULT_CANDIDATES = (
+    *("thin", "power:0.25", "ranp-f", "power:-0.25", "weighted"),
+    *("power:0.5", "power:-0.5"),
+)
 """The first ones race where the cost does not allow all."""
 
 DEFAULT_COST = 0.05
 """Most that a race costs, as a share of the training that follows."""
-
 
 ScoreWith = tuple[Iterable[Any], LossFunction]
 
@@ -69,7 +68,7 @@ class RaceResult:
 
     Attributes:
         winner: Name of the winning candidate.
-        plan: Its plan.
+        won: Its network.
         rungs: Standing at every rung.
         refined: Refinements of the winner that were tried, and the check-in at which each fell
             behind; None for one that won.
@@ -83,7 +82,7 @@ class RaceResult:
     """
 
     winner: str
-    plan: Plan
+    won: Planned
     rungs: tuple[Rung, ...]
     refined: Mapping[str, int | None]
     curves: Mapping[str, Sequence[Line]]
@@ -92,6 +91,11 @@ class RaceResult:
     stated: float
     spent: float
     cpu_seconds: float
+
+    @property
+    def plan(self) -> Plan:
+        """The winner's plan."""
+        return self.won.plan
 
     def to_dict(self) -> dict[str, Any]:
         """Return all but the plan as plain values, for JSON."""
@@ -188,7 +192,7 @@ class Racing:
         raced = [name for name in allocations if name in runs]
         return RaceResult(
             winner=winner,
-            plan=allocations[winner].plan,
+            won=allocations[winner],
             rungs=tuple(ladder.rungs),
             refined=ladder.refined,
             curves={name: runs[name]["curve"] for name in raced},

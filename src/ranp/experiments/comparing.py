@@ -1,0 +1,227 @@
+"""Comparisons with the user's own network and training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from rich.console import RenderableType
+
+from ranp.errors import UsageError
+from ranp.experiments.allocating import Allocator, Planned, Unreachable
+from ranp.experiments.compare import FULL, REFERENCE, absolute_budget, checked_methods
+from ranp.experiments.evaluation import evaluate
+from ranp.experiments.jobs import Jobs, complete_cells
+from ranp.experiments.loops import Build, Train
+from ranp.experiments.racing import DEFAULT_COST, RACE, Racing, ScoreWith, make_allocator
+from ranp.experiments.source_code import code_fingerprint
+from ranp.experiments.store import Cell, Store
+from ranp.graph import ExampleInput
+from ranp.pruning import Choice, Coupling, Floor, find_method
+from ranp.report.comparison_tables import terminal
+from ranp.report.terminal import plain
+from ranp.resources.budgets import Amount, Budget
+
+DEFAULT_METHODS = (FULL, "thin", "ranp-f", "weighted", "power")
+
+
+@dataclass
+class LoopRuns:
+    """Runs of methods with the user's own loop; the `Runs` of an evaluation.
+
+    Attributes:
+        allocator: Brings methods to budgets.
+        methods: Their names; "full" for the network as it is, "race" for the winner of a race.
+        budgets: Absolute budgets, by the text that asked for them.
+        seeds: The seeds.
+        racing: Runs races, if "race" is among the methods.
+    """
+
+    allocator: Allocator
+    methods: tuple[str, ...]
+    budgets: Mapping[str, Budget]
+    seeds: tuple[int, ...]
+    racing: Racing | None = None
+    _made: dict[tuple[str, str, int], Planned | Unreachable] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """Names of the training function and the network."""
+        return f"{self.allocator.loop.name}, {type(self.allocator.loop.model).__name__}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the runs have in common."""
+        return {"train": self.allocator.loop.name, **self.allocator.settings}
+
+    @property
+    def reference(self) -> str | None:
+        """The method that the others are compared with."""
+        pruned = [name for name in self.methods if name != FULL]
+        return next(
+            (name for name in (RACE, REFERENCE) if name in pruned), next(iter(pruned), None)
+        )
+
+    def allocation(self, method: str, budget: str, seed: int) -> Planned | Unreachable:
+        """Return a method's network at a budget; of "race", the winner's."""
+        by_seed = method == RACE or (method != FULL and find_method(method).needs_scores)
+        key = (method, "" if method == FULL else budget, seed if by_seed else 0)
+        if key not in self._made:
+            self._made[key] = self._allocate(method, self.budgets[budget], seed)
+        return self._made[key]
+
+    def _allocate(self, method: str, budget: Budget, seed: int) -> Planned | Unreachable:
+        if method == FULL:
+            return self.allocator.full()
+        if method == RACE and self.racing is not None:
+            found = self.racing.run(budget, seed)
+            return replace(found.won, about={**found.won.about, "race": found.to_dict()})
+        choice = Choice.make(method, seed=seed, **self.allocator.settings)
+        return self.allocator.allocate(choice, budget)
+
+    def unreachable(self) -> list[str]:
+        """Return why methods cannot come down to a budget, each once."""
+        found = [each.reason for each in self._made.values() if isinstance(each, Unreachable)]
+        return list(dict.fromkeys(found))
+
+    def cells(self) -> list[Cell]:
+        """Return the runs that can be trained, each once, seed by seed."""
+        wanted: dict[str, Cell] = {}
+        for seed in self.seeds:
+            for budget in self.budgets:
+                for method in self.methods:
+                    made = self.allocation(method, budget, seed)
+                    if isinstance(made, Planned):
+                        cell = self.allocator.loop.cell(made.alive, seed)
+                        wanted.setdefault(repr(cell), cell)
+        return list(wanted.values())
+
+    def result(self, store: Store, method: str, budget: str, seed: int) -> dict[str, Any] | None:
+        """Return the result of a run, and whether it is outdated; None if it is not complete."""
+        made = self.allocation(method, budget, seed)
+        if isinstance(made, Unreachable):
+            outcome = {"outcome": "unreachable", "reason": made.reason, "outdated": False}
+            return {**made.about, **outcome}
+        cell = self.allocator.loop.cell(made.alive, seed)
+        found = store.result(cell)
+        if found is None:
+            return None
+        last = found["curve"][-1] if found["curve"] else {}
+        metrics = {name: {"last": value} for name, value in last.items()}
+        return {
+            "device": "cpu",
+            **made.about,
+            **found,
+            "metrics": metrics,
+            "outdated": store.is_outdated(cell),
+        }
+
+
+@dataclass(frozen=True)
+class LoopComparison:
+    """What a comparison came to.
+
+    Attributes:
+        result: Rows, intervals, tests and conclusions for every budget, as plain values.
+    """
+
+    result: Mapping[str, Any]
+
+    def __rich__(self) -> RenderableType:
+        """Return a table for every budget, with the sentences below it."""
+        return terminal(self.result)
+
+    def __str__(self) -> str:
+        """Return the same as text."""
+        return plain(self)
+
+
+def compare(
+    build: Build,
+    train: Train,
+    *,
+    methods: Sequence[str] = DEFAULT_METHODS,
+    budget: Mapping[str, Amount] | Sequence[Mapping[str, Amount]] = MappingProxyType(
+        {"flops": "10%"}
+    ),
+    seeds: int = 3,
+    score_with: ScoreWith | None = None,
+    example_input: ExampleInput | None = None,
+    name: str | None = None,
+    lam: float | None = None,
+    coupling: Coupling = "paper",
+    floor: Floor = 0,
+    length: int | None = None,
+    cost: float = DEFAULT_COST,
+    candidates: Sequence[str] | None = None,
+    out: str | Path = "out/compare",
+    jobs: Jobs = 1,
+    recompute: bool = False,
+    tell: Callable[[str], None] = print,
+) -> LoopComparison:
+    """Compare methods at one cost, with the user's own network and training loop.
+
+    Stopped at any time, the same call goes on; started several times, processes share the work.
+
+    Args:
+        build: Returns the full network.
+        train: `train(model, seed)` trains a network and yields a metric at every check-in: a
+            number, higher is better, or numbers by name such as `{"dice": 0.81, "loss": 0.4}`, of
+            which the first that is not "loss" counts. The last one is the result.
+        methods: Names out of `ranp.METHODS`, "full" for the network as it is, and "race" for the
+            winner of a race (see `ranp.race`).
+        budget: What the slim networks may cost, such as `{"flops": "10%"}`; or several of them.
+        seeds: Number of runs of each.
+        score_with: Loader and `loss(output, target)` to score with, for methods that need data.
+        example_input: What to trace the network with and count its costs at; the first batch's
+            input if None.
+        name: What the training is called in the store; the function's name if None. Runs of
+            another name are other runs: change it when the data or the training changes.
+        lam: lambda of Eq. 10; 11 if None.
+        coupling: How channels that are tied by additions are decided.
+        floor: Least number of neurons that every layer keeps, or "auto" for what the network needs.
+        length: Check-ins of a whole training; a race must know it.
+        cost: Most that a race may cost, as a share of the training that follows.
+        candidates: Candidates of a race.
+        out: Directory of the runs.
+        jobs: Processes that train, or "slurm".
+        recompute: Whether runs that another training function computed are computed again.
+        tell: Called with a line before each run, and for methods that cannot reach a budget.
+    """
+    names = checked_methods(methods, also=(RACE,))
+    store = Store(Path(out) / "cells", code=code_fingerprint(train), recompute=recompute)
+    allocator = make_allocator(
+        build,
+        train,
+        store,
+        score_with=score_with,
+        example_input=example_input,
+        name=name,
+        lam=lam,
+        coupling=coupling,
+        floor=floor,
+    )
+    racing = None
+    if RACE in names:
+        if length is None:
+            raise UsageError("a race must know how long a training is; give length, in check-ins")
+        racing = Racing(allocator, length, candidates, cost, tell)
+    full = allocator.full().costs
+    budgets = {
+        text: absolute_budget(text, full)
+        for each in ([budget] if isinstance(budget, Mapping) else budget)
+        for text in (f"{resource}={amount}" for resource, amount in each.items())
+    }
+    runs = LoopRuns(allocator, names, budgets, tuple(range(seeds)), racing)
+    cells = runs.cells()
+    for reason in runs.unreachable():
+        tell(reason)
+
+    def on_cell(cell: Cell, done: int, total: int) -> None:
+        tell(f"run {done + 1} of {total}: seed {cell['seed']}")
+
+    complete_cells(store, cells, allocator.loop, on_cell, jobs)
+    return LoopComparison(evaluate(runs, store))

@@ -1,0 +1,129 @@
+"""Comparisons with one's own training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ranp.errors import UsageError
+from ranp.experiments.comparing import compare
+
+SHAPE = (1, 1, 12, 12)
+
+
+def build() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 24, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(24, 48, 3, padding=1),
+        nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(48, 2),
+    )  # fmt: skip
+
+
+def batch(size: int = 8) -> tuple[Tensor, Tensor]:
+    y = torch.randint(2, (size,))
+    x = torch.randn(size, *SHAPE[1:])
+    x[:, 0, :, :6] += y[:, None, None].float()
+    return x, y
+
+
+def train(model: nn.Module, seed: int) -> Iterator[dict[str, float]]:
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(6):
+        x, y = batch()
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield {"accuracy": float((model(x).argmax(1) == y).float().mean()), "loss": loss.item()}
+
+
+def score_with() -> tuple[Any, Any]:
+    torch.manual_seed(0)
+    return [batch(1) for _ in range(3)], F.cross_entropy
+
+
+def run(path: Path, **options: Any) -> tuple[Any, list[str]]:
+    lines: list[str] = []
+    options = {
+        "methods": ["full", "thin", "ranp-f"],
+        "budget": {"flops": "20%"},
+        "seeds": 2,
+        "score_with": score_with(),
+        **options,
+    }
+    return compare(build, train, out=path, tell=lines.append, **options), lines
+
+
+def test_methods_are_trained_at_one_cost_and_compared_with_thin(tmp_path: Path) -> None:
+    comparison, lines = run(tmp_path)
+    assert lines[0] == "run 1 of 6: seed 0"
+    (at,) = comparison.result["budgets"]
+    rows = {row["method"]: row for row in at["rows"]}
+    full = rows["full"]["means"]["gflops"]
+    for name in ("thin", "ranp-f"):
+        assert rows[name]["means"]["gflops"] == pytest.approx(0.2 * full, rel=0.05)
+        assert len(rows[name]["runs"]) == 2
+    assert comparison.result["goal"] == "accuracy"
+    assert at["against_thin"].startswith("ranp-f is ")
+    assert "ranp-f is " in " ".join(str(comparison).split())
+
+
+def test_what_was_trained_is_not_trained_again(tmp_path: Path) -> None:
+    first, _ = run(tmp_path)
+    again, lines = run(tmp_path)
+    assert lines == []
+    assert again.result == first.result
+
+
+def test_more_seeds_and_methods_train_only_what_is_new(tmp_path: Path) -> None:
+    run(tmp_path)
+    _, lines = run(tmp_path, seeds=3, methods=["full", "thin", "ranp-f", "power:-0.25"])
+    # The third seed of three methods, and three seeds of another.
+    assert len(lines) == 6
+
+
+def test_the_race_is_a_method(tmp_path: Path) -> None:
+    comparison, _ = run(
+        tmp_path, methods=["thin", "race"], candidates=["thin", "power:0.5"], length=6, cost=0.5
+    )
+    (at,) = comparison.result["budgets"]
+    assert comparison.result["reference"] == "race"
+    rows = {row["method"]: row for row in at["rows"]}
+    for run_ in rows["race"]["runs"]:
+        assert run_["race"]["winner"] in ("thin", "power:0.5")
+        assert run_["race"]["spent"] <= 0.5
+
+
+def test_a_race_must_know_how_long_a_training_is(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="give length"):
+        run(tmp_path, methods=["race"])
+
+
+def test_a_budget_out_of_reach_is_said_before_anything_is_trained(tmp_path: Path) -> None:
+    comparison, lines = run(tmp_path, methods=["thin", "vanilla"], budget={"flops": "1%"}, seeds=1)
+    assert "vanilla cannot come down to" in lines[0] and lines[0].endswith("floor=1 would")
+    assert lines[1:] == ["run 1 of 1: seed 0"]
+    rows = {row["method"]: row for row in comparison.result["budgets"][0]["rows"]}
+    assert rows["vanilla"]["outcomes"] == {"0": "unreachable"}
+
+
+def test_methods_that_score_need_data(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"give score_with=\(loader, loss\)"):
+        run(tmp_path, score_with=None, example_input=SHAPE)
+
+
+def test_two_processes_give_the_same_runs(tmp_path: Path) -> None:
+    one, _ = run(tmp_path / "one", methods=["thin", "power"], seeds=2)
+    two, _ = run(tmp_path / "two", methods=["thin", "power"], seeds=2, jobs=2)
+
+    def curves(comparison: Any) -> list[Any]:
+        return [
+            run["curve"] for row in comparison.result["budgets"][0]["rows"] for run in row["runs"]
+        ]
+
+    assert curves(one) == curves(two)
