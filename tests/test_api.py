@@ -275,8 +275,8 @@ def test_only_the_users_forward_knows_its_batches():
         ({"loader": [torch.rand(1, 1, 8, 8, 8)]}, "expected a pair"),
         ({"loader": [{"a": 1}]}, "keys 'a'"),
         ({"lam": -1.0}, "negative"),
-        ({"init": "zeros"}, "unknown init"),
-        ({"weights": "old"}, "unknown weights"),
+        ({"init": "zeros"}, "init must be one of"),
+        ({"weights": "old"}, "weights must be"),
         ({"example_input": "text"}, "example input"),
     ],
 )

@@ -40,7 +40,7 @@ __all__ = ["Fit", "Result", "fit", "plan", "prune", "score", "search", "trace"]
 def trace(
     model: nn.Module, example_input: ExampleInput, *, protect: Iterable[str] = ()
 ) -> ChannelGraph:
-    """Finds out which channels of a model belong together (see `ranp.graph.build_graph`)."""
+    """Find out which channels of a model belong together (see `ranp.graph.build_graph`)."""
     return build_graph(model, example_input, protect=protect)
 
 
@@ -58,23 +58,23 @@ def score(
     graph: ChannelGraph | None = None,
     seed: int = 0,
 ) -> Scores:
-    """Scores every neuron in one pass over the data, at the cost of plain training steps.
+    """Score every neuron in one pass over the data, at the cost of plain training steps.
 
     Args:
-        model: Any model; it is given back as it was.
+        model: Any model; it is given back unchanged.
         loader: Yields batches: pairs (x, y), mappings, or what `forward` understands. Not needed
             for methods without data.
-        loss: From output and target to a scalar.
-        forward: From model and batch to a scalar, in the place of `loss`.
-        methods: The method, or all the methods, that the scores must serve.
-        batches: How many batches at the most; all if not given.
-        per: "sample" scores the samples of a batch one by one, as the paper does: the choice
-            settles with fewer batches, and does not depend on how large they are.
-        weights: "fresh" scores the network at initialization, as the paper does; "given" scores
-            its weights as they are.
-        example_input: What to trace the model with; the first batch if not given.
-        graph: The model's channel graph, if there is one already.
-        seed: For fresh weights and dropout.
+        loss: `loss(output, target)` -> scalar tensor.
+        forward: `forward(model, batch)` -> scalar tensor, instead of `loss`.
+        methods: Method, or methods, that the scores must serve.
+        batches: Most batches to score; all if None.
+        per: "batch", or "sample" to score the samples of a batch one by one, as the paper does:
+            the choice settles with fewer batches, and does not depend on the batch size.
+        weights: "fresh" to score the network at initialization, as the paper does; "given" to
+            score the model's own weights.
+        example_input: Input to trace the model with; taken from the first batch if None.
+        graph: Channel graph of the model, if there is one already.
+        seed: Seed of fresh weights and dropout.
     """
     rows = [find_method(name) for name in ([methods] if isinstance(methods, str) else methods)]
     needs_data = any(row.needs_data for row in rows)
@@ -103,39 +103,30 @@ def plan(
     graph: ChannelGraph | None = None,
     protect: Iterable[str] = (),
 ) -> Plan:
-    """Decides which neurons are kept, from scores alone.
+    """Decide which neurons are kept, from scores alone.
 
     Args:
         model: The full model.
-        scores: From `score`; not needed for "layerwise" and "random".
-        sparsity: The share of neurons to remove (of weights, for "snip").
-        method: A name out of `ranp.METHODS`.
-        lam: lambda of Eq. 10; 11 if not given.
-        resource: What Eq. 10 reweights by, if not what the method does: "flops", "memory",
-            "params", or a cost for every layer.
-        coupling: How channels that are tied by additions are decided: "paper", "sum", "max" or
-            "mean".
+        scores: Scores of the model; not needed for methods such as "layerwise" and "random".
+        sparsity: Share of neurons to remove (of weights, for "snip").
+        method: Name of the method, out of `ranp.METHODS`.
+        lam: lambda of Eq. 10; 11 if None.
+        resource: Resource that Eq. 10 reweights by, if not the method's own: "flops", "memory",
+            "params", "latency", or a cost for every layer.
+        coupling: Rule for channels that are tied by additions: "paper", "sum", "max" or "mean".
         floor: Least number of neurons that every layer keeps, or "auto" for what the network
             needs: as many as there are classes before a head, and never one.
         multiple: Round channel counts up to a multiple of it.
-        seed: For random selection.
-        example_input: What to trace the model with, if there is no graph.
-        graph: The model's channel graph, if there is one already.
-        protect: Layers whose neurons must all stay; a graph that is given must know of them.
+        seed: Seed of random selection.
+        example_input: Input to trace the model with, if there is no graph.
+        graph: Channel graph of the model, if there is one already.
+        protect: Layers whose neurons must all stay; a given graph must protect them.
 
     Raises:
         InfeasibleError: A layer would lose all its neurons.
     """
+    choice = Choice.make(method, lam, resource, coupling, floor, multiple, seed)
     traced = _traced(model, example_input, graph, protect)
-    choice = Choice.make(
-        method,
-        lam=lam,
-        resource=resource,
-        coupling=coupling,
-        floor=floor,
-        multiple=multiple,
-        seed=seed,
-    )
     chooser = Chooser(traced.model, traced.graph, choice, scores)
     return pipeline.make_plan(chooser, sparsity, traced.protect)
 
@@ -156,37 +147,29 @@ def search(
     graph: ChannelGraph | None = None,
     protect: Iterable[str] = (),
 ) -> float:
-    """Algorithm 2: the largest sparsity at which every layer keeps a neuron, to 1e-4.
+    """Return the largest sparsity at which every layer keeps a neuron, to 1e-4: Algorithm 2.
 
-    With a `floor` no layer is ever emptied, so any sparsity will do.
+    With a `floor` no layer is ever emptied, so any sparsity is feasible.
 
     Args:
         model: The full model.
-        scores: Scores from `score`; not needed for methods without scores.
+        scores: Scores of the model; not needed for methods without scores.
         rule: "paper" asks each layer's own mask, as Algorithm 2 does, depthwise layers included;
             "coupled" asks the slim network, where tied layers keep what one of them keeps. `prune`
             refuses by "coupled".
-        method: As for `plan`, and so are all others.
-        lam: lambda of Eq. 10.
-        resource: What Eq. 10 reweights by.
-        coupling: How channels that are tied by additions are decided.
-        floor: Least number of neurons that every layer keeps.
-        multiple: Multiple that channel counts are rounded up to.
-        seed: Seed of random selection.
-        example_input: Input to trace the model with, if there is no graph.
-        graph: The model's channel graph, if there is one already.
-        protect: Layers whose neurons must all stay.
+        method: As in `plan`.
+        lam: As in `plan`.
+        resource: As in `plan`.
+        coupling: As in `plan`.
+        floor: As in `plan`.
+        multiple: As in `plan`.
+        seed: As in `plan`.
+        example_input: As in `plan`.
+        graph: As in `plan`.
+        protect: As in `plan`.
     """
+    choice = Choice.make(method, lam, resource, coupling, floor, multiple, seed)
     traced = _traced(model, example_input, graph, protect)
-    choice = Choice.make(
-        method,
-        lam=lam,
-        resource=resource,
-        coupling=coupling,
-        floor=floor,
-        multiple=multiple,
-        seed=seed,
-    )
     return Chooser(traced.model, traced.graph, choice, scores).max_sparsity(rule)
 
 
@@ -211,7 +194,7 @@ def prune(
     multiple: int = 1,
     protect: Iterable[str] = (),
 ) -> Result:
-    """Makes a network smaller before it is trained.
+    """Make a network smaller before it is trained.
 
     Traces the model, scores every neuron over the loader's batches, keeps the best, and builds the
     network that has only those. The model itself is not changed.
@@ -220,24 +203,22 @@ def prune(
         model: Any model.
         loader: Yields batches: pairs (x, y), mappings, or what `forward` understands. Not needed
             for methods without data.
-        loss: From output and target to a scalar.
-        sparsity: The share of neurons to remove (of weights, for "snip").
-        method: A name out of `ranp.METHODS`.
-        lam: lambda of Eq. 10; 11 if not given.
-        resource: What Eq. 10 reweights by, if not what the method does: "flops", "memory",
-            "params", or a cost for every layer.
-        forward: From model and batch to a scalar, in the place of `loss`.
-        example_input: What to trace the model with and count its costs at; the first batch's
-            input, one sample of it, if not given. It may be larger than what is scored with.
-        batches: How many batches to score at the most; all if not given. "auto" stops when the
-            kept neurons no longer change.
-        per: "sample" scores the samples of a batch one by one, as the paper does: the choice
-            settles with fewer batches, and does not depend on how large they are.
-        weights: "fresh" scores the network at initialization, as the paper does; "given" scores
-            its weights as they are.
-        init: Weights of the slim network: "fresh", "orthogonal", or "keep" the surviving ones.
-        seed: For all random numbers.
-        coupling: How channels that are tied by additions are decided.
+        loss: `loss(output, target)` -> scalar tensor.
+        sparsity: Share of neurons to remove (of weights, for "snip").
+        method: Name of the method, out of `ranp.METHODS`.
+        lam: lambda of Eq. 10; 11 if None.
+        resource: Resource that Eq. 10 reweights by, if not the method's own (see `plan`).
+        forward: `forward(model, batch)` -> scalar tensor, instead of `loss`.
+        example_input: Input to trace the model with and to count its costs at, possibly larger
+            than what is scored with; one sample of the first batch's input if None.
+        batches: Most batches to score; all if None. "auto" stops when the kept neurons no longer
+            change.
+        per: Whether whole batches are scored, or their samples one by one (see `score`).
+        weights: "fresh" to score the network at initialization, as the paper does; "given" to
+            score the model's own weights.
+        init: Weights of the slim network: "fresh", "orthogonal", or "keep" for the surviving ones.
+        seed: Seed of all random numbers.
+        coupling: Rule for channels that are tied by additions (see `plan`).
         floor: Least number of neurons that every layer keeps, or "auto" for what the network
             needs: as many as there are classes before a head, and never one.
         multiple: Round channel counts up to a multiple of it.
@@ -246,15 +227,7 @@ def prune(
     Returns:
         The slim model, the plan, the scores, and the costs before and after.
     """
-    choice = Choice.make(
-        method,
-        lam=lam,
-        resource=resource,
-        coupling=coupling,
-        floor=floor,
-        multiple=multiple,
-        seed=seed,
-    )
+    choice = Choice.make(method, lam, resource, coupling, floor, multiple, seed)
     check_sparsity(sparsity)
     check_init(init)
     traced = pipeline.trace(
@@ -298,69 +271,59 @@ def fit(
     multiple: int = 1,
     protect: Iterable[str] = (),
 ) -> Fit:
-    """Prunes a network just as much as its budgets ask for.
+    """Prune a network just as much as its budgets ask for.
 
     Nothing is run that does not fit: the memory of a training step is predicted, and the full
     network is only scored, on what the loader yields. That may be smaller than what is trained
     with; give the size to train at as `input`.
 
-    Budgets are numbers, or texts with a unit; "50%" is half of what the full network takes.
+    Budgets are numbers, or strings with a unit; "50%" is half of what the full network takes.
 
     Args:
         model: Any model; it is not changed.
         loader: Yields batches: pairs (x, y), mappings, or what `forward` understands. Not needed
             for methods without data, or with `scores`.
-        loss: From output and target to a scalar.
-        memory: What a training step may take at its peak: "8GiB", "500MB", or bytes.
-        flops: What a forward pass of one sample may cost, by the paper's counting: "20GFLOPs".
-        params: How many parameters there may be: "3M".
-        latency: How long a training step may take on this machine, measured: "250ms", or seconds.
+        loss: `loss(output, target)` -> scalar tensor.
+        memory: Peak memory of a training step: "8GiB", "500MB", or bytes.
+        flops: Operations of a forward pass of one sample, by the paper's counting: "20GFLOPs".
+        params: Number of parameters: "3M".
+        latency: Time of a training step on this machine, measured: "250ms", or seconds.
         budget: Budgets by resource, for those that have no keyword of their own (see
             `ranp.resources.budgets.RESOURCES`).
-        batch: Samples per training step; the loader's if not given.
+        batch: Samples per training step; the loader's if None.
         input: Shape of one sample in training, without the batch: channels, then space; the
-            loader's if not given.
+            loader's if None.
         optimizer: "sgd", "momentum", "adam", "adamw" or "amsgrad".
         precision: "32", or mixed precision "bf16" or "16".
         recompute: Whether activations are checkpointed in training.
-        device: What the memory is predicted for, "cpu" or "cuda"; CUDA if there is one.
-        method: A name out of `ranp.METHODS`.
-        lam: lambda of Eq. 10; 11 if not given.
-        resource: What Eq. 10 reweights by, if not what the method does.
-        forward: From model and batch to a scalar, in the place of `loss`.
-        scores: From `ranp.score`, in the place of a loader.
-        batches: How many batches to score at the most; all if not given.
-        per: Whether whole batches are scored, or their samples one by one (see `ranp.score`);
-            they are in any case where memory is short.
-        weights: "fresh" scores the network at initialization; "given" its weights as they are.
-        init: Weights of the slim network: "fresh", "orthogonal", or "keep" the surviving ones.
-        seed: For all random numbers.
-        coupling: How channels that are tied by additions are decided.
-        floor: Least number of neurons that every layer keeps, or "auto" for what the network
-            needs: as many as there are classes before a head, and never one.
-        multiple: Round channel counts up to a multiple of it.
-        protect: Layers whose neurons must all stay.
+        device: Device to predict memory for, "cpu" or "cuda"; CUDA if there is one.
+        forward: `forward(model, batch)` -> scalar tensor, instead of `loss`.
+        scores: Scores of the model, instead of a loader.
+        batches: As in `prune`.
+        weights: As in `prune`.
+        init: As in `prune`.
+        method: As in `prune`.
+        lam: As in `prune`.
+        resource: As in `prune`.
+        coupling: As in `prune`.
+        floor: As in `prune`.
+        multiple: As in `prune`.
+        seed: As in `prune`.
+        protect: As in `prune`.
+        per: As in `prune`; samples are scored one by one in any case where memory is short.
 
     Returns:
         What `ranp.prune` returns, with the sparsity, the budgets, what the networks cost, which
         budget binds, and the alternatives.
 
     Raises:
-        DoesNotFit: Nothing that can be pruned keeps the budgets; an `InfeasibleError` that names
-            the nearest figure and what would do.
+        DoesNotFit: No pruning keeps the budgets; an `InfeasibleError` that names the nearest
+            figure and what would help.
     """
     budgets = parse_budgets(
         {"memory": memory, "flops": flops, "params": params, "latency": latency, **(budget or {})}
     )
-    choice = Choice.make(
-        method,
-        lam=lam,
-        resource=resource,
-        coupling=coupling,
-        floor=floor,
-        multiple=multiple,
-        seed=seed,
-    )
+    choice = Choice.make(method, lam, resource, coupling, floor, multiple, seed)
     peeked = pipeline.peek(loader)
     shape = _input_shape(peeked, forward)
     if not shape and (batch is None or input is None):
@@ -384,7 +347,7 @@ def fit(
 
 
 def _input_shape(batches: pipeline.Batches, forward: Forward | None) -> tuple[int, ...]:
-    """Return the shape of the first batch's input; nothing without a batch."""
+    """Return the shape of the first batch's input; () without a batch."""
     if batches.first is None:
         return ()
     if forward is not None:

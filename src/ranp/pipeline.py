@@ -1,7 +1,7 @@
 """The only orchestration: trace, score, choose, plan, slim.
 
-Everything that prunes (the Python API, the commands, training, experiments) calls these functions;
-`Events` tell it how things go, and let it stop.
+The Python API, the commands, training and the experiments call these functions; a listener
+(`Events`) follows what happens and can stop the scoring.
 """
 
 from __future__ import annotations
@@ -48,12 +48,7 @@ class Events:
         return False
 
     def on_scored(self, scores: Scores, verdict: str | None) -> None:
-        """Called when scoring has ended or was stopped.
-
-        Args:
-            scores: The scores.
-            verdict: How stable the choice is, where that was asked for (`batches="auto"`).
-        """
+        """Called when scoring has ended; the verdict says how stable an "auto" choice is."""
 
     def on_trial(self, sparsity: float, figures: Mapping[str, float]) -> None:
         """Called for each network that was measured on the way to a budget."""
@@ -172,11 +167,9 @@ def _example(batches: Batches, forward: Forward | None) -> ExampleInput:
 def _check_protected(model: nn.Module, graph: ChannelGraph, protect: tuple[str, ...]) -> None:
     patterns = protect_patterns(model, protect)
     for name, layer in graph.layers.items():
-        asked_for = any(fnmatchcase(name, pattern) for pattern in patterns)
-        if asked_for and graph.removable[layer.neurons].any():
-            raise UsageError(
-                f"the given graph does not protect '{name}'; trace the model with protect"
-            )
+        wanted = any(fnmatchcase(name, pattern) for pattern in patterns)
+        if wanted and graph.removable[layer.neurons].any():
+            raise UsageError(f"the graph does not protect '{name}'; trace the model with protect")
 
 
 @dataclass(frozen=True)
@@ -308,25 +301,13 @@ class Result:
         """To plan again without data; None for methods that need none."""
         return self.chooser.scores
 
-    def save(
-        self,
-        directory: str | Path,
-        *,
-        command: str | None = None,
-        data: str | None = None,
-        measured: Mapping[str, Mapping[str, float]] | None = None,
-        timelines: Mapping[str, Mapping[str, Any]] | None = None,
-        fit: Mapping[str, Any] | None = None,
-    ) -> Path:
+    def save(self, directory: str | Path, **about: Any) -> Path:
         """Write plan, weights, scores and record into a directory; `ranp report` makes the page.
 
         Args:
             directory: Created if it does not exist.
-            command: Command line that makes it again, for the report.
-            data: What the network was scored with, for the report.
-            measured: Time and memory of training steps (see `ranp.recording.make_record`).
-            timelines: Bytes alive in a training step (the same).
-            fit: Training step and budgets that the network was fitted to (the same).
+            about: What else the report should show: command, data, measured, timelines and fit
+                of `ranp.recording.make_record`.
 
         Returns:
             The directory.
@@ -338,17 +319,8 @@ class Result:
         if self.scores is not None:
             self.scores.save(out / "scores.safetensors")
             names.append("scores.safetensors")
-        record = make_record(
-            self.chooser,
-            self.plan,
-            command=command,
-            data=data,
-            measured=measured,
-            timelines=timelines,
-            fit=fit,
-            files={name: out / name for name in names},
-        )
-        write_record(out, record)
+        files = {name: out / name for name in names}
+        write_record(out, make_record(self.chooser, self.plan, files=files, **about))
         return out
 
     def summary(self) -> dict[str, Any]:
@@ -400,16 +372,10 @@ def make_result(
     Raises:
         InfeasibleError: A layer would lose all its neurons.
     """
-    alive = chooser.choose_feasible(sparsity)
+    alive, seed = chooser.choose_feasible(sparsity), chooser.choice.seed
     plan = make_plan(chooser, sparsity, protect, network, alive=alive)
-    seed = chooser.choice.seed
-    return Result(
-        model=slim_model(chooser.model, chooser.graph, alive, init=init, seed=seed),
-        plan=plan,
-        chooser=chooser,
-        before=chooser.costs(),
-        after=chooser.costs(alive),
-    )
+    slim = slim_model(chooser.model, chooser.graph, alive, init=init, seed=seed)
+    return Result(slim, plan, chooser, chooser.costs(), chooser.costs(alive))
 
 
 def make_plan(

@@ -293,7 +293,7 @@ def test_targets_of_several_resolutions():
         ({"memory": "8 apples"}, "must be an amount such as 8GiB or 50%, got '8 apples'"),
         ({"memory": "1GiB", "optimizer": "lion"}, "unknown optimizer 'lion'"),
         ({"memory": "1GiB", "precision": "8"}, "unknown precision '8'"),
-        ({"memory": "1GiB", "batch": 0}, "a batch of 0 samples"),
+        ({"memory": "1GiB", "batch": 0}, "batch must be at least 1, got 0"),
         ({"memory": "1GiB", "method": "magic"}, "magic"),
     ],
 )

@@ -51,9 +51,9 @@ def test_a_part_of_a_combination():
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"batch": 0}, "a batch of 0 samples"),
-        ({"sample": ()}, "no shape of a sample"),
-        ({"sample": (1, 0, 4)}, "no shape of a sample"),
+        ({"batch": 0}, "batch must be at least 1, got 0"),
+        ({"sample": ()}, "the shape of a sample must be channels, then space"),
+        ({"sample": (1, 0, 4)}, "the shape of a sample must be channels, then space"),
         ({"optimizer": "lion"}, "unknown optimizer 'lion': use sgd"),
         ({"precision": "8"}, "unknown precision '8'"),
         ({"device": "tpu"}, "unknown device 'tpu'"),

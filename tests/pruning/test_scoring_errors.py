@@ -48,7 +48,7 @@ def test_a_loader_that_never_ends_is_stopped(loader):
 
 @pytest.mark.parametrize("batches", [0, -3])
 def test_no_batches_asked_for(batches):
-    with pytest.raises(UsageError, match=f"cannot score {batches} batches"):
+    with pytest.raises(UsageError, match=f"batches must be a positive integer, got {batches}"):
         run(pictures(1), batches=batches)
 
 

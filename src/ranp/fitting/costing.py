@@ -1,4 +1,4 @@
-"""What choices of channels cost in each way to train; found out once, and nothing allocated."""
+"""Costs of choices of channels in each way to train: computed once, nothing is allocated."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Costing:
 
 
 def shares(figures: Figures, budgets: Sequence[Budget], step: TrainingStep) -> dict[str, float]:
-    """What each budgeted resource takes, as a share of its budget.
+    """Return what each budgeted resource takes, as a share of its budget.
 
     On a CPU a little memory is left over, for what no tensor accounts for; for CUDA the prediction
     has an allowance already.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,26 +28,10 @@ from ranp.slimming import Init, check_init
 class Fit(Result, Fitted):
     """A network that keeps its budgets, what was fitted, and how it came about."""
 
-    def save(
-        self,
-        directory: str | Path,
-        *,
-        command: str | None = None,
-        data: str | None = None,
-        measured: Mapping[str, Mapping[str, float]] | None = None,
-        timelines: Mapping[str, Mapping[str, Any]] | None = None,
-        fit: Mapping[str, Any] | None = None,
-    ) -> Path:
+    def save(self, directory: str | Path, **about: Any) -> Path:
         """Write what `Result.save` writes, with the step that was fitted and its budgets."""
         lines = {name: timeline_of(memory) for name, memory in self.memory.items()}
-        return super().save(
-            directory,
-            command=command,
-            data=data,
-            measured=measured,
-            timelines=timelines or lines,
-            fit=fit or self.about(),
-        )
+        return super().save(directory, **{"timelines": lines, "fit": self.about(), **about})
 
     def summary(self) -> dict[str, Any]:
         """Return the plan and what was fitted as plain values, for JSON."""

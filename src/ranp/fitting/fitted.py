@@ -85,7 +85,7 @@ class Fitted:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for JSON."""
+        """Return plain values, for JSON."""
         limits = {budget.resource: budget.limit for budget in self.budgets}
         slim = self.memory["slim"]
         return {
@@ -108,7 +108,7 @@ class Fitted:
 
 
 def fit_summary(fitted: Fitted, below: RenderableType) -> RenderableType:
-    """For the terminal: neurons, costs, budgets, what holds the peak, alternatives, the answer."""
+    """Return what the terminal shows: neurons, costs, budgets, peak, alternatives, the answer."""
     memory = fitted.memory["slim"]
     parts: list[RenderableType] = [
         *(below, "", _heading(f"Budgets: {fitted.step}"), _budget_table(fitted)),
@@ -134,7 +134,7 @@ _PHASES = {
 
 
 def _heading(text: str) -> Text:
-    """A line of its own: the title of a table is broken to the table's width."""
+    """Return a heading on its own line: a table breaks its title to its width."""
     return Text(text, style="bold")
 
 

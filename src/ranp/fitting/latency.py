@@ -13,7 +13,7 @@ from torch import nn
 
 from ranp.errors import InfeasibleError
 from ranp.fitting.costing import Costing, shares
-from ranp.fitting.machine import require
+from ranp.fitting.machine import check_fits
 from ranp.fitting.search import Candidate, Found
 from ranp.fitting.training_step import TrainingStep
 from ranp.graph import Alive
@@ -51,7 +51,7 @@ def fit_latency(
     found: Found,
     events: Events,
 ) -> FoundInTime:
-    """Prunes on from what keeps all other budgets until a training step is fast enough.
+    """Prune on from what keeps all other budgets until a training step is fast enough.
 
     Times are guessed by interpolation between those measured, on a logarithmic scale. They jump
     where a layer gets so thin that it is computed in another way, and they depend on where in
@@ -59,9 +59,9 @@ def fit_latency(
     measurements, and one that is near the budget is measured at least twice.
 
     Args:
-        costing: Knows what choices cost.
+        costing: Counts and predicts costs.
         step: How the network is trained.
-        budget: Of seconds, or of a share of the full network's.
+        budget: Budget of seconds, or of a share of the full network's.
         others: The other budgets.
         found: The least pruned choice that keeps the other budgets.
         events: Listener; told of each choice that was measured.
@@ -82,7 +82,7 @@ def fit_latency(
     seconds: dict[float, list[float]] = {found.best.sparsity: [stopwatch.first]}
 
     def at(sparsity: float) -> Candidate:
-        """A choice with what it took in all measurements, of which this is one more."""
+        """Return a choice with what it took in all measurements, of which this is one more."""
         alive = costing.chooser.choose(sparsity)
         seconds.setdefault(sparsity, []).append(stopwatch.seconds(alive, budget))
         figures = costing.figures(alive, step, [other.resource for other in others])
@@ -133,10 +133,10 @@ class _Stopwatch:
         self.first = timing["first"].median
 
     def seconds(self, alive: Alive, budget: Budget | None) -> float:
-        """Measures a choice of channels, after making sure that it fits.
+        """Measure a choice of channels, after making sure that it fits.
 
         Args:
-            alive: The channels that live.
+            alive: Living channels.
             budget: Far from this it is not measured as precisely as near to it.
         """
 
@@ -157,7 +157,7 @@ class _Stopwatch:
         chooser, step = self._costing.chooser, self._step
         device = next(chooser.model.parameters()).device
         here = replace(step, device="cpu" if device.type == "cpu" else "cuda")
-        require(
+        check_fits(
             self._costing.memory(alive, here).peak,
             device,
             f"measuring a training step with {step}",
@@ -169,7 +169,7 @@ class _Stopwatch:
 
     @contextmanager
     def _as_trained(self, *models: nn.Module) -> Iterator[None]:
-        """With the precision, and the recomputation, that the networks are trained with."""
+        """Use the precision and the recomputation that the networks are trained with."""
         step = self._step
         device = next(self._first.parameters()).device
         low = step.precision != "32"
@@ -183,7 +183,7 @@ class _Stopwatch:
 
 
 def _bracket(tried: Collection[Candidate], budget: Budget) -> tuple[Candidate, Candidate] | None:
-    """The least pruned choice that is fast enough, after the most pruned below it that is not.
+    """Return the least pruned choice that is fast enough, after the most pruned one that is not.
 
     That is itself if it is the least pruned of all. None if no choice is fast enough.
     """
@@ -204,7 +204,7 @@ def _timed(candidate: Candidate, seconds: float, budget: Budget) -> Candidate:
 
 
 def _between(slow: Candidate, fast: Candidate, seconds: float) -> float:
-    """Where one would expect so many seconds; never close to an end, or it would take for ever."""
+    """Return where to expect so many seconds; never close to an end, or it would take too long."""
     high, low = (math.log(each.figures["latency"]) for each in (slow, fast))
     share = (high - math.log(seconds)) / max(high - low, 1e-9)
     share = min(max(share, 0.1), 0.9)

@@ -15,12 +15,12 @@ _SHARE = 0.9  # the rest is for what is not a tensor, and for others
 
 
 def default_device() -> Device:
-    """CUDA where there is one."""
+    """Return "cuda" where there is one, else "cpu"."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def available_memory(device: torch.device) -> int | None:
-    """Bytes that can still be allocated; None where the system does not say."""
+    """Return the bytes that can still be allocated; None where the system does not say."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     try:
@@ -46,13 +46,13 @@ def available_memory(device: torch.device) -> int | None:
 
 
 def fits(needed: int, device: torch.device) -> bool:
-    """Whether so many bytes can be allocated here without a risk."""
+    """Return whether so many bytes can safely be allocated here."""
     free = available_memory(device)
     return free is None or needed <= _SHARE * free
 
 
-def require(needed: int, device: torch.device, what: str, way_out: str) -> None:
-    """Refuses to run what would not fit.
+def check_fits(needed: int, device: torch.device, what: str, way_out: str) -> None:
+    """Refuse to run what would not fit.
 
     Raises:
         InfeasibleError: Says what is needed, what there is, and the way out.

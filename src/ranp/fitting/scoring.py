@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from ranp.errors import TraceError
-from ranp.fitting.machine import fits, require
+from ranp.fitting.machine import check_fits, fits
 from ranp.graph import unwrap
 from ranp.pipeline import Traced
 from ranp.pruning import Forward, Per
@@ -118,7 +118,7 @@ class ScoringMemoryPlan:
                 self.per = "sample"
             if is_single or not fits(needs(sample, False), device):
                 self.recompute = True
-                require(
+                check_fits(
                     needs(sample, True),
                     device,
                     "scoring a single sample with activation checkpointing",

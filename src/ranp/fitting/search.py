@@ -81,7 +81,7 @@ class Alternative:
     figures: Figures
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for JSON."""
+        """Return plain values, for JSON."""
         result = {**self.step.to_dict(), "changes": list(self.changes), "sparsity": self.sparsity}
         if "memory" in self.figures:
             result["predicted_peak_bytes"] = int(self.figures["memory"])
@@ -125,7 +125,7 @@ def least_pruned(
     tolerance: float = DELTA,
     scan: int = _SCAN,
 ) -> Found:
-    """Finds the smallest sparsity whose slim network keeps every budget.
+    """Find the smallest sparsity whose slim network keeps every budget.
 
     Memory does not always fall when more is pruned: on a CPU, thin convolutions can run on kernels
     that take more of it. So some sparsities are tried all over the range, smallest first; between
@@ -133,7 +133,7 @@ def least_pruned(
     interpolation.
 
     Args:
-        costing: Knows what choices cost.
+        costing: Counts and predicts costs.
         step: How the network is trained.
         budgets: On what can be counted or predicted.
         below: The largest sparsity to try; the largest feasible one if not given.
@@ -171,7 +171,7 @@ def least_pruned(
 
 
 def _guess(exceeding: Candidate, found: Candidate) -> float:
-    """Where the budget would be met if its share fell evenly on a logarithmic scale."""
+    """Return where the budget would be met if its share fell evenly on a logarithmic scale."""
     high, low = math.log(exceeding.worst), math.log(max(found.worst, 1e-9))
     share = min(max(high / max(high - low, 1e-9), 0.02), 0.98)
     return exceeding.sparsity + share * (found.sparsity - exceeding.sparsity)
@@ -180,13 +180,13 @@ def _guess(exceeding: Candidate, found: Candidate) -> float:
 def find_alternatives(
     costing: Costing, step: TrainingStep, budgets: Sequence[Budget], sparsity: float | None
 ) -> tuple[Alternative, ...]:
-    """Other ways to train within the budgets, the least pruned first.
+    """Return other ways to train within the budgets, the least pruned first.
 
     Those are left out that prune no less than what they go further than: one that changes less, or
     the way that was asked for.
 
     Args:
-        costing: Knows what choices cost.
+        costing: Counts and predicts costs.
         step: The way that was asked for.
         budgets: On what can be counted or predicted.
         sparsity: What the way that was asked for takes; None if it cannot be reached at all.
@@ -221,12 +221,12 @@ def find_alternatives(
 def does_not_fit(
     costing: Costing, step: TrainingStep, budgets: Sequence[Budget], nearest: Candidate
 ) -> DoesNotFit:
-    """Says how near one comes, and what would do."""
+    """Return an error that says how near one comes, and what would help."""
     worst = nearest.binding
     limit = next(b for b in budgets if b.resource == worst)
     predicted = [budget for budget in budgets if budget.resource != "latency"]
     others = () if worst == "latency" else find_alternatives(costing, step, predicted, None)
-    advice = "nothing that was tried does"
+    advice = "nothing that was tried keeps it"
     if others:
         listed = "; ".join(
             f"{' and '.join(each.changes)} (sparsity {each.sparsity:.2f})" for each in others[:3]

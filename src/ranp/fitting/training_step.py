@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
 from typing import Any
 
 from ranp.errors import UsageError
-from ranp.resources.autocast import DTYPES, Precision
-from ranp.resources.training_memory import STATES, Device, Optimizer
+from ranp.resources.autocast import Precision
+from ranp.resources.training_memory import Device, Optimizer, check_step
 
 _MOST_HALVINGS = 2
 _CROP = 0.75
@@ -39,21 +39,15 @@ class TrainingStep:
     device: Device = "cpu"
 
     def __post_init__(self) -> None:
-        """Refuses what makes no sense."""
+        """Refuse what makes no sense."""
         if self.batch < 1:
-            raise UsageError(f"a batch of {self.batch} samples cannot be trained with")
+            raise UsageError(f"batch must be at least 1, got {self.batch}")
         if len(self.sample) < 1 or min(self.sample) < 1:
             raise UsageError(
-                f"{self.sample} is no shape of a sample: give channels, then space, such as "
-                "4,128,128,128"
+                "the shape of a sample must be channels, then space, such as 4,128,128,128, "
+                f"got {self.sample}"
             )
-        for what, value, known in (
-            ("optimizer", self.optimizer, STATES),
-            ("precision", self.precision, DTYPES),
-            ("device", self.device, ("cpu", "cuda")),
-        ):
-            if value not in known:
-                raise UsageError(f"unknown {what} '{value}': use {', '.join(known)}")
+        check_step(self.optimizer, self.precision, self.device)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -61,15 +55,9 @@ class TrainingStep:
         return (self.batch, *self.sample)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for JSON."""
-        return {
-            "batch": self.batch,
-            "input": list(self.sample),
-            "optimizer": self.optimizer,
-            "precision": self.precision,
-            "recompute": self.recompute,
-            "device": self.device,
-        }
+        """Return plain values, for JSON."""
+        values = asdict(self)
+        return {"batch": values.pop("batch"), "input": list(values.pop("sample")), **values}
 
     def __str__(self) -> str:
         parts = [f"batch {self.batch}", "x".join(map(str, self.sample)), self.optimizer]
@@ -79,7 +67,7 @@ class TrainingStep:
 
 
 def changes(step: TrainingStep, other: TrainingStep) -> tuple[str, ...]:
-    """What one would change to train in another way, for people."""
+    """Return what one would change to train in another way, for people."""
     found = []
     if other.batch != step.batch:
         found.append(f"batch {other.batch}")
@@ -93,13 +81,13 @@ def changes(step: TrainingStep, other: TrainingStep) -> tuple[str, ...]:
 
 
 def variants(step: TrainingStep, *, only_crops: bool = False) -> list[TrainingStep]:
-    """Other ways to train, those first that interfere least.
+    """Return other ways to train, those first that interfere least.
 
     Smaller batches, activation checkpointing, mixed precision, a smaller crop, and all of their
     combinations.
 
     Args:
-        step: As it was asked for.
+        step: The way that was asked for.
         only_crops: Leaves out what changes nothing but memory.
     """
     samples = dict.fromkeys((step.sample, _smaller(step.sample)))
@@ -119,7 +107,7 @@ def variants(step: TrainingStep, *, only_crops: bool = False) -> list[TrainingSt
 
 
 def _intrusion(step: TrainingStep, other: TrainingStep) -> tuple[int, bool, int, bool]:
-    """How much a way to train interferes: checkpointing changes nothing but time, a crop most."""
+    """Return how much a way to train interferes: checkpointing least, a crop most."""
     return (
         len(changes(step, other)),
         other.sample != step.sample,
@@ -129,7 +117,7 @@ def _intrusion(step: TrainingStep, other: TrainingStep) -> tuple[int, bool, int,
 
 
 def is_part_of(step: TrainingStep, less: TrainingStep, more: TrainingStep) -> bool:
-    """Whether one way to train goes less far than another in every respect, and is not the same."""
+    """Return whether one way to train differs from another, and goes no further in any respect."""
     return less != more and all(
         (
             less.batch >= more.batch,
@@ -149,7 +137,7 @@ def _halvings(batch: int) -> Iterator[int]:
 
 
 def _smaller(sample: tuple[int, ...]) -> tuple[int, ...]:
-    """Three quarters of each edge, still divisible by the powers of two that it was, up to 16."""
+    """Return three quarters of each edge, divisible by the same powers of two, up to 16."""
     channels, *space = sample
 
     def cut(edge: int) -> int:

@@ -1,4 +1,4 @@
-"""From whatever a loader yields to a loss, and down to parts of a batch where memory is short."""
+"""Batches: what a loader may yield, the loss of a batch, and its parts where memory is short."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PAIRS = (
 
 
 def make_forward(loss: LossFunction | None, forward: Forward | None) -> Forward:
-    """The function from model and batch to loss: the user's own, or `loss(model(x), y)`."""
+    """Return the function from model and batch to loss: the user's own, or `loss(model(x), y)`."""
     if forward is not None:
         return forward
     if loss is None:
@@ -41,12 +41,12 @@ def make_forward(loss: LossFunction | None, forward: Forward | None) -> Forward:
 
 
 def no_forward(model: nn.Module, batch: Any) -> Tensor:
-    """In the place of a forward where weights alone are scored: it is never called."""
+    """Stand in for a forward where weights alone are scored: never called."""
     raise AssertionError("there are no batches")
 
 
 def split_pair(batch: Any) -> tuple[Any, Any]:
-    """Input and target of a batch that is a pair, or a mapping with usual names."""
+    """Return input and target of a batch that is a pair, or a mapping with usual names."""
     if isinstance(batch, Mapping):
         for x, y in _PAIRS:
             if x in batch and y in batch:
@@ -65,12 +65,12 @@ def split_pair(batch: Any) -> tuple[Any, Any]:
 
 
 def to_device(batch: Any, device: torch.device) -> Any:
-    """Moves all tensors of a batch, and whatever else can be moved."""
+    """Move all tensors of a batch, and whatever else can be moved."""
     return pytree.tree_map(lambda t: t.to(device) if hasattr(t, "to") else t, batch)
 
 
 def checked_loss(value: Any) -> Tensor:
-    """Refuses a loss that backward cannot start from."""
+    """Refuse a loss that backward cannot start from."""
     if not isinstance(value, Tensor):
         raise UsageError(f"the loss is a {type(value).__name__}; expected a scalar tensor")
     if value.numel() != 1:
@@ -83,7 +83,7 @@ def checked_loss(value: Any) -> Tensor:
 
 
 def batch_size(batch: Any) -> int:
-    """How many samples a batch has: the length of its input, or of its first tensor; 1 if none."""
+    """Return the number of samples: the length of the input, or of the first tensor; 1 if none."""
     tensors = _tensors(batch)
     with suppress(UsageError):  # only the user's own forward may know what it is made of
         tensors = _tensors(split_pair(batch)[0]) or tensors
@@ -91,7 +91,7 @@ def batch_size(batch: Any) -> int:
 
 
 def check_samples(batch: Any) -> None:
-    """Refuses a batch whose samples cannot be told apart."""
+    """Refuse a batch whose samples cannot be told apart."""
     if not _tensors(batch):
         raise UsageError(
             f"cannot take a {type(batch).__name__} apart into samples: a batch must be a tensor, "
@@ -105,7 +105,7 @@ def _tensors(batch: Any) -> list[Tensor]:
 
 
 def samples(batch: Any, rows: slice) -> Any:
-    """Some of a batch's samples.
+    """Return some of a batch's samples.
 
     Tensors whose first dimension is that of the batch are cut; everything else stays.
     """
@@ -119,7 +119,7 @@ def samples(batch: Any, rows: slice) -> Any:
 
 
 def cut(batch: Any, pieces: int) -> list[Part]:
-    """Cuts a batch into parts, of one sample at the least (see `samples`)."""
+    """Cut a batch into parts, of one sample at the least (see `samples`)."""
     if pieces == 1:
         return [(batch, 1.0)]
     size = batch_size(batch)

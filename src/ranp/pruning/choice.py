@@ -60,7 +60,6 @@ class Choice:
     def make(
         cls,
         method: str | Method = "ranp-f",
-        *,
         lam: float | None = None,
         resource: str | Mapping[str, float] | None = None,
         coupling: Coupling = "paper",
@@ -72,16 +71,9 @@ class Choice:
 
         Methods that have a floor of their own take another one only if it is not 0.
         """
-        method = find_method(method) if isinstance(method, str) else method
-        return cls(
-            method,
-            DEFAULT_LAMBDA if lam is None else lam,
-            resource,
-            coupling,
-            floor or method.floor,
-            multiple,
-            seed,
-        )
+        row = find_method(method) if isinstance(method, str) else method
+        lam = DEFAULT_LAMBDA if lam is None else lam
+        return cls(row, lam, resource, coupling, floor or row.floor, multiple, seed)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all but the method as plain values, for a plan's settings."""

@@ -34,7 +34,7 @@ class Bundle:
 
 
 def bundles(graph: ChannelGraph) -> list[Bundle]:
-    """Sorts the removable classes by the layers that produce them.
+    """Sort the removable classes by the layers that produce them.
 
     Depthwise layers have no say: their channels follow those that feed them.
     """
@@ -58,7 +58,7 @@ def bundles(graph: ChannelGraph) -> list[Bundle]:
 
 
 def couple(graph: ChannelGraph, retained: Retained, tied: Sequence[Bundle]) -> Alive:
-    """The paper's rule: tied layers all get the largest retained count among them.
+    """Return the living channels by the paper's rule: tied layers get their largest retained count.
 
     Of layers that produce the same channels (an addition ties them), the one that retains the most
     decides which. Where a channel class holds several neurons of one layer (group norm and grouped
@@ -84,7 +84,7 @@ def couple(graph: ChannelGraph, retained: Retained, tied: Sequence[Bundle]) -> A
 def _classes_filled(
     place: NDArray[np.int64], retained: NDArray[np.bool_], classes: int
 ) -> NDArray[np.bool_]:
-    """The classes that a layer's retained neurons fill, the fullest first."""
+    """Return the classes that a layer's retained neurons fill, the fullest first."""
     choice = np.zeros(classes, bool)
     if len(place) == classes and place.min() >= 0:  # each class holds one neuron of the layer
         choice[place] = retained
@@ -114,7 +114,7 @@ def at_least(
 def in_multiples(
     graph: ChannelGraph, alive: Alive, s: NeuronScores, multiple: int, tied: Sequence[Bundle]
 ) -> Alive:
-    """Brings back the best removed channels until counts are multiples, or whole."""
+    """Bring back the best removed channels until counts are multiples, or whole."""
     alive = alive.copy()
     worth = np.full(graph.classes, -np.inf)
     for name, layer in graph.layers.items():
@@ -127,7 +127,7 @@ def in_multiples(
 
 
 def share(graph: ChannelGraph, s: NeuronScores, how: Coupling) -> NeuronScores:
-    """Gives all neurons of a channel class one score: the sum, largest or mean of theirs.
+    """Give all neurons of a channel class one score: the sum, largest or mean of theirs.
 
     So they are retained or removed together by any ranking. "paper" leaves scores alone: there
     tied layers are reconciled after the ranking, by `couple`.

@@ -116,7 +116,7 @@ def _used(
     value: Callable[[], Tensor],
     differentiate: Differentiate,
 ) -> Gradients:
-    """Differentiates a value with respect to the weights that computing it makes use of."""
+    """Differentiate a value with respect to the weights that computing it makes use of."""
     used: dict[str, Tensor] = dict(weights.leaves)
     with weights.watching(used.__setitem__), parametrize.cached():
         return differentiate(value(), used)
@@ -140,7 +140,7 @@ def _ones(value: Any) -> Any:
 
 @contextmanager
 def _absolute(model: nn.Module) -> Iterator[None]:
-    """Makes all parameters positive, and sets them back."""
+    """Make all parameters positive, and set them back."""
     before = [(p, p.data) for p in model.parameters()]
     try:
         for parameter, data in before:

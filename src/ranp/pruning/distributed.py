@@ -21,12 +21,12 @@ MOST_UNSIZED_BATCHES = 1000
 
 
 def rank_and_world_size() -> tuple[int, int]:
-    """The number of this process, and how many there are."""
+    """Return the rank of this process and the number of processes."""
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
 
 
 def all_reduce_min(values: Sequence[float]) -> list[float]:
-    """The least of each of some numbers, over all processes."""
+    """Return the minimum of each number over all processes."""
     if rank_and_world_size()[1] == 1:
         return list(values)
     device = "cuda" if dist.get_backend() == "nccl" else "cpu"
@@ -36,7 +36,7 @@ def all_reduce_min(values: Sequence[float]) -> list[float]:
 
 
 def own_batches(loader: Iterable[Any], done: int, limit: int | None) -> Iterator[tuple[int, Any]]:
-    """The batches of this process, with their numbers from 0 over all processes.
+    """Yield the batches of this process, with their numbers from 0 over all processes.
 
     From a loader that gives all processes the same batches, every n-th is taken; one that has a
     `DistributedSampler` gives each process its own already. Samples that the sampler repeats so
@@ -88,7 +88,7 @@ def _sharding(loader: Iterable[Any]) -> DistributedSampler[Any] | None:
 
 
 def _without_padding(loader: Iterable[Any], sampler: DistributedSampler[Any]) -> Iterator[Any]:
-    """A process's batches, without the sample that a sampler appends to make shards equal."""
+    """Yield a process's batches, without the samples that a sampler repeats to fill shards."""
     cases = len(cast(Sized, sampler.dataset))
     left = len(range(sampler.rank, cases, sampler.num_replicas))
     for batch in loader:
@@ -101,7 +101,7 @@ def _without_padding(loader: Iterable[Any], sampler: DistributedSampler[Any]) ->
 
 
 def sum_over_processes(scores: Scores, device: torch.device) -> Scores:
-    """One sum of everything over all processes; a process without batches adds zeros.
+    """Add the scores of all processes, in one reduction; a process without batches adds zeros.
 
     What the weights alone say is taken from the first process, so that all have the same bits.
     """

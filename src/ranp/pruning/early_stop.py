@@ -1,4 +1,4 @@
-"""Stops scoring when the kept neurons no longer change."""
+"""Stop scoring when the kept neurons no longer change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FINEST = 1e-3
 
 
 class StabilityStop:
-    """Says after a batch whether the choice of neurons has settled.
+    """Tells after a batch whether the choice of neurons has become stable.
 
     What an average over t batches is off by falls as 1/sqrt(t), and so does the share of neurons
     that is chosen differently: after s and after t batches by about c sqrt(1/s - 1/t). With s = t/2
@@ -43,13 +43,13 @@ class StabilityStop:
         at_least: int = AT_LEAST,
         at_most: int = AT_MOST,
     ) -> None:
-        """Sets the rule.
+        """Set the rule.
 
         Args:
-            choose: From scores to the living channels, at the sparsity that is wanted.
-            agreement: The share of kept channels that must be the same.
-            at_least: No look before so many batches.
-            at_most: Batches after which scoring stops, settled or not.
+            choose: Returns the living channels for scores, at the sparsity that is wanted.
+            agreement: Share of kept channels that must be the same.
+            at_least: Fewest batches before the first look.
+            at_most: Most batches; scoring stops after them, stable or not.
         """
         self._choose = choose
         self._wanted = agreement
@@ -60,7 +60,7 @@ class StabilityStop:
         self.needed: int | None = None
 
     def __call__(self, scores: Scores) -> bool:
-        """Takes note of the choice after a batch."""
+        """Note the choice after a batch, and return whether to stop."""
         alive = self._choose(scores)
         self._history.append(alive)
         batches = len(self._history)
@@ -75,7 +75,7 @@ class StabilityStop:
         return batches >= self._at_most
 
     def annotate(self, scores: Scores) -> Scores:
-        """The scores, with how far the choice has settled among their settings.
+        """Return the scores, with how far the choice has settled among their settings.
 
         Of several processes, each of which looked at its own batches, the least settled counts.
         """

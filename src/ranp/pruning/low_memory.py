@@ -26,13 +26,13 @@ class OutOfMemoryFallback:
     """
 
     def __init__(self, model: nn.Module, *, single: bool = False) -> None:
-        """Begins with whole batches, or with single samples."""
+        """Begin with whole batches, or with single samples."""
         self._model = model
         self.pieces = sys.maxsize if single else 1
         self.recompute = False
 
     def __call__(self, batch: Any, step: Callable[[Sequence[Part]], None]) -> None:
-        """Runs a step on a batch, again with smaller parts if memory runs out.
+        """Run a step on a batch, again with smaller parts if memory runs out.
 
         Args:
             batch: The batch.

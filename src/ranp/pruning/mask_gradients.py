@@ -63,10 +63,10 @@ class MaskGradients:
 
     @contextmanager
     def batch(self, number: int) -> Iterator[None]:
-        """One batch: what is noted inside counts only when all of it is there.
+        """Gather one batch: what is gathered inside counts only when the batch is complete.
 
         Args:
-            number: Of the batch, from 1; errors name it.
+            number: Number of the batch, from 1; errors name it.
         """
         self._number = number
         try:
@@ -85,7 +85,7 @@ class MaskGradients:
 
     @contextmanager
     def part(self, *, ends: bool) -> Iterator[None]:
-        """A part of a batch.
+        """Gather a part of a batch.
 
         Args:
             ends: Whether magnitudes are taken of the gradient up to here. If not, it goes on in
@@ -103,13 +103,13 @@ class MaskGradients:
             self._computed = {}
 
     def add(self, statistic: str, values: Mapping[str, Tensor]) -> None:
-        """Adds a statistic per neuron that was computed elsewhere for a batch."""
+        """Add a statistic per neuron that was computed elsewhere for a batch."""
         for name, value in values.items():
             self._check_finite(name, value)
             self.sums[statistic][name] += value
 
     def _take(self, weight: nn.Parameter) -> None:
-        """Turns a parameter's gradient into mask gradients once it is complete."""
+        """Turn a parameter's gradient into mask gradients once it is complete."""
         if not self._ends or weight.grad is None:
             return
         gradient, weight.grad = weight.grad, None
@@ -117,7 +117,7 @@ class MaskGradients:
         self._note(self._layers_of[weight], g)
 
     def _watch(self, name: str, weight: Tensor) -> None:
-        """Asks for the gradient of a computed weight, once for each that is computed."""
+        """Ask for the gradient of a computed weight, once for each that is computed."""
         if id(weight) in self._watched or not weight.requires_grad:
             return
         self._watched.add(id(weight))

@@ -44,7 +44,7 @@ def score(
     resume: Scores | None = None,
     source: Mapping[str, Any] | None = None,
 ) -> Scores:
-    """Scores every neuron of a network over a loader's batches.
+    """Score every neuron of a network over a loader's batches.
 
     Under `torch.distributed` each process takes its share of the batches, nothing is padded, and
     one sum over processes gives all of them the same scores. Random numbers (dropout) depend on
@@ -52,22 +52,22 @@ def score(
     whether scoring was resumed before it.
 
     Args:
-        model: The model; it is given back as it was.
+        model: Model to score; it is given back unchanged.
         graph: Its channel graph.
         loader: Yields batches. None scores by the weights alone (`magnitude`, `synflow`).
-        forward: From model and batch to a scalar loss.
+        forward: `forward(model, batch)` -> scalar loss.
         methods: Methods that the scores must serve; `mpmg`, `mnmg` and `magnitude` are gathered
             in any case (see `Scores`).
-        weights: The weights to score with (see `scoring_state`).
-        batches: How many batches at the most; all if not given.
+        weights: Weights to score with (see `scoring_state`).
+        batches: Most batches to score; all if None.
         per: "sample" passes the samples of a batch one by one, as the paper does, and takes a
             magnitude of each: the choice settles with fewer batches, and does not depend on how
             large they are.
-        enough: Looks at the scores of this process after each batch and says whether to stop.
-        seed: For fresh weights and dropout.
-        resume: Scores to go on from: as many batches are passed over, and the sums are joined.
-        source: What the batches are made of, to be kept with the scores: those of another source
-            do not go with them.
+        enough: Called with the scores of this process after each batch; returns whether to stop.
+        seed: Seed of fresh weights and dropout.
+        resume: Scores to go on from: as many batches are skipped, and the sums are added.
+        source: Description of the batches, kept with the scores: scores of another source cannot
+            be added to them.
 
     Raises:
         UsageError: An empty loader, a batch or loss of the wrong form, or scores to go on from
@@ -75,17 +75,17 @@ def score(
         IntegrityError: A gradient that is not finite.
     """
     if batches is not None and (not isinstance(batches, int) or batches < 1):
-        raise UsageError(f"cannot score {batches!r} batches: give a positive number")
+        raise UsageError(f"batches must be a positive integer, got {batches!r}")
     if not 0 <= seed < 2**63:
-        raise UsageError(f"seed {seed} is no number from 0 to 2^63 - 1")
+        raise UsageError(f"seed must be between 0 and 2^63 - 1, got {seed}")
     if per not in get_args(Per):
-        raise UsageError(f"cannot score per '{per}'; choose one of {', '.join(get_args(Per))}")
+        raise UsageError(f"per must be one of {', '.join(get_args(Per))}, got '{per}'")
     statistics = statistics_for(methods)
     own_passes = [each for each in statistics if isinstance(each, PerBatch)]
     model = unwrap(model)
     layer_weights = LayerWeights(model, graph)
     if not layer_weights.parameters:
-        raise UsageError("the model has no convolution or linear layer: there is nothing to score")
+        raise UsageError("the model has no convolution or linear layer to score")
     device = layer_weights.parameters[0].device
     with (
         torch.inference_mode(False),
@@ -131,7 +131,7 @@ def score(
     if resume is not None:
         scores = resume + scores
     if scores.batches == 0 and loader is not None:
-        raise UsageError("the loader yields no batches: there is nothing to score with")
+        raise UsageError("the loader is empty: it yields no batches to score with")
     return scores
 
 
@@ -147,7 +147,7 @@ class _Step:
     seed: int
 
     def mask_gradients(self, number: int, parts: Sequence[Part]) -> None:
-        """Forward and backward; the mask gradients are taken on the way."""
+        """Run forward and backward; the mask gradients are taken on the way."""
         self._set_random_state(number)
         with self.gradients.batch(number + 1):
             for i, (part, share) in enumerate(parts, start=1):
@@ -161,6 +161,6 @@ class _Step:
         self.gradients.add(statistic.name, values)
 
     def _set_random_state(self, number: int) -> None:
-        """The same for a batch in any process, at any retry and in any resumed run."""
+        """Seed a batch: the same in any process, at any retry and in any resumed run."""
         seeds = np.random.SeedSequence([self.seed, number])
         torch.manual_seed(int(seeds.generate_state(1)[0]))

@@ -31,15 +31,15 @@ class Scores:
     """Statistics of every neuron, for any method, sparsity and lambda without touching data again.
 
     Attributes:
-        batches: How many batches were scored.
-        fan_in: Weights per neuron, by layer, in the order of the layers.
+        batches: Number of scored batches.
+        fan_in: Number of weights per neuron, by layer, in the order of the layers.
         sums: By statistic and layer, a sum per neuron over batches: `mpmg` is sum_v |g_uv|,
             `mnmg` is sum_v g_uv, and on request `grasp`.
         weight_sums: On request, sums over batches per single weight, with a row per neuron:
             `abs` of |g_uv| and `signed` of g_uv.
         constants: What the weights alone say: `magnitude` is sum_v |w_uv|, and `synflow`.
         settings: How the network was scored.
-        fingerprint: Of the network.
+        fingerprint: Hash of the network's parameter names and shapes.
     """
 
     batches: int
@@ -51,7 +51,7 @@ class Scores:
     constants: Mapping[str, ByLayer] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        """How much was scored, and what there is of it."""
+        """Return what was scored, and how."""
         neurons = sum(len(values) for values in self.constants.get("magnitude", {}).values())
         settings = ", ".join(f"{key}={value!r}" for key, value in self.settings.items())
         return (
@@ -60,21 +60,21 @@ class Scores:
         )
 
     def average(self, statistic: str) -> NeuronScores:
-        """A statistic per neuron: its mean over batches, or what it is if it has no batches."""
+        """Return a statistic per neuron: its mean over batches, or itself if it has none."""
         if statistic in self.constants:
             return _numpy(self.constants[statistic])
         self._require(statistic, self.sums)
         return {n: s / self.batches for n, s in _numpy(self.sums[statistic]).items()}
 
     def weight_averages(self, statistic: str) -> ByLayer:
-        """A statistic per weight: its mean over batches."""
+        """Return a statistic per weight: its mean over batches."""
         self._require(statistic, self.weight_sums)
         return {name: total / self.batches for name, total in self.weight_sums[statistic].items()}
 
     def _require(self, statistic: str, among: Mapping[str, ByLayer]) -> None:
         if self.batches == 0:
             raise UsageError(
-                "these scores were taken without data: score the network with a loader"
+                "these scores were taken without data; score the network with a loader"
             )
         if statistic not in among:
             held = ", ".join([*self.sums, *self.weight_sums, *self.constants])
@@ -84,7 +84,7 @@ class Scores:
             )
 
     def __add__(self, other: Scores) -> Scores:
-        """The scores of both sets of batches together."""
+        """Return the scores of both sets of batches together."""
         self.require_same_kind(other)
         return replace(
             self,
@@ -95,7 +95,7 @@ class Scores:
         )
 
     def require_same_kind(self, other: Scores) -> None:
-        """Refuses scores that were not taken in the same way, of the same network.
+        """Refuse scores that were not taken in the same way, of the same network.
 
         Raises:
             UsageError: It says what differs.
@@ -119,14 +119,14 @@ class Scores:
             )
 
     def _conditions(self) -> dict[str, Any]:
-        """The settings, without what was found out."""
+        """Return the settings, without what was found out."""
         return {key: value for key, value in self.settings.items() if key not in _FOUND}
 
     def _statistics(self) -> str:
         return ", ".join(sorted([*self.sums, *self.weight_sums, *self.constants]))
 
     def save(self, path: str | Path) -> None:
-        """Writes the scores to one safetensors file, atomically and with a SHA-256."""
+        """Write the scores to one safetensors file, atomically and with a SHA-256."""
         tensors = {
             f"{group}/{statistic}/{layer}": tensor
             for group in _GROUPS
@@ -145,7 +145,7 @@ class Scores:
 
     @classmethod
     def load(cls, path: str | Path) -> Scores:
-        """Reads scores; refuses damaged files and files of another kind."""
+        """Read scores; refuse damaged files and files of another kind."""
         tensors, metadata = load_tensors(path, "scores")
         about = parse_metadata(metadata, "ranp", "scores", path)
         fan_in = dict(about["fan_in"])

@@ -16,7 +16,7 @@ from ranp.pruning.equations import largest
 def select_weights(
     graph: ChannelGraph, sensitivity: Mapping[str, Tensor], sparsity: float
 ) -> Alive:
-    """SNIP NP: global top-k over single weights, then removal of dead neurons.
+    """Return the channels that survive SNIP NP: top-k over weights, then removal of dead neurons.
 
     Args:
         graph: The channel graph.
@@ -36,7 +36,7 @@ def select_weights(
 
 
 def _connections(layer: Layer, survives: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which input channel reaches which neuron, from which single weights survive."""
+    """Return which input channel reaches which neuron, from which single weights survive."""
     neurons, inputs = len(layer), len(layer.inputs)
     per_group = inputs // layer.groups
     within: NDArray[np.bool_] = np.any(survives.reshape(neurons, per_group, -1), axis=2)
@@ -50,7 +50,7 @@ def _connections(layer: Layer, survives: NDArray[np.bool_]) -> NDArray[np.bool_]
 
 
 def remove_dead(graph: ChannelGraph, connections: Mapping[str, NDArray[np.bool_]]) -> Alive:
-    """The channels that signals still pass through: reached from before, and needed behind.
+    """Return the channels that signals still pass through: reached from before, and needed behind.
 
     Args:
         graph: The channel graph.

@@ -1,4 +1,4 @@
-"""A model lent out for scoring, and given back as it was."""
+"""The state in which a model is scored, and restored afterwards."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ScoringWeights = Literal["fresh", "orthogonal", "given"]
 def scoring_state(
     model: nn.Module, scored: Iterable[nn.Parameter], weights: ScoringWeights, seed: int
 ) -> Iterator[None]:
-    """Puts a model into the state in which it is scored, and restores it afterwards.
+    """Put a model into the state in which it is scored, and restore it afterwards.
 
     Train mode, as in the paper; only scored parameters ask for gradients; with "fresh" weights
     Glorot-normal ones and batch norm scales from U(0, 1) stand in for the model's own. Modes,
@@ -28,14 +28,14 @@ def scoring_state(
     remember, and the state of the random number generators are set back, whatever happens.
 
     Args:
-        model: The model.
-        scored: The parameters whose gradients are needed.
+        model: Model to score.
+        scored: Parameters whose gradients are needed.
         weights: "fresh" or "orthogonal" for a network at initialization, "given" to score the
             weights as they are.
-        seed: For fresh weights, and for dropout.
+        seed: Seed of fresh weights and of dropout.
     """
     if weights not in ("fresh", "orthogonal", "given"):
-        raise UsageError(f"unknown weights '{weights}': use 'fresh', 'orthogonal' or 'given'")
+        raise UsageError(f"weights must be 'fresh', 'orthogonal' or 'given', got '{weights}'")
     wanted = {id(parameter) for parameter in scored}
     parameters = [(p, p.requires_grad, p.grad, p.data) for p in model.parameters()]
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
@@ -81,7 +81,7 @@ _OF_TORCH = frozenset(vars(nn.Module()))
 
 
 def _held(container: dict[Any, Any] | list[Any]) -> Callable[[], None]:
-    """A function that gives a container the contents that it has now."""
+    """Return a function that gives a container the contents that it has now."""
     before = container.copy()
 
     def set_back() -> None:

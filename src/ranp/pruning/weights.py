@@ -25,7 +25,7 @@ class LayerWeights:
     """
 
     def __init__(self, model: nn.Module, graph: ChannelGraph) -> None:
-        """Looks up what the graph names.
+        """Look up what the graph names.
 
         Args:
             model: The network.
@@ -56,13 +56,13 @@ class LayerWeights:
         return list(dict.fromkeys([*self.leaves.values(), *computed]))
 
     def effective(self) -> dict[str, Tensor]:
-        """The weights as they are now, by layer."""
+        """Return the weights as they are now, by layer."""
         computed = {name: torch.as_tensor(m.weight) for name, m in self.computed.items()}
         everything = {**self.leaves, **computed}
         return {name: weight.detach() for name, weight in everything.items()}
 
     def fan_in(self) -> dict[str, int]:
-        """Weights per neuron, by layer."""
+        """Return the number of weights per neuron, by layer."""
         effective = self.effective()
         rows = {n: self.rows(n, effective[n]) if n in effective else None for n in self.widths}
         return {name: 1 if r is None else r.shape[1] for name, r in rows.items()}
@@ -76,7 +76,7 @@ class LayerWeights:
         return result
 
     def rows(self, name: str, weight: Tensor) -> Tensor | None:
-        """A layer's weight, or anything of its shape, as a matrix with a row per neuron.
+        """Return a layer's weight, or anything of its shape, as a matrix with a row per neuron.
 
         None where several layers are cut from one parameter; their neurons are pinned anyway.
         """
@@ -89,7 +89,7 @@ class LayerWeights:
 
     @contextmanager
     def watching(self, seen: Seen) -> Iterator[None]:
-        """While inside, every computed weight is shown as its layer is about to use it.
+        """Call `seen` with every computed weight when its layer is about to use it.
 
         Inside of `torch.nn.utils.parametrize.cached()` that is one weight for each pass; without,
         a parametrization computes another whenever it is asked.
@@ -107,7 +107,7 @@ class LayerWeights:
 
 
 def _is_column(classes: tuple[ClassArray | None, ...] | None, neurons: ClassArray) -> bool:
-    """Whether a raw parameter has a layer's neurons along its second dimension."""
+    """Return whether a raw parameter has a layer's neurons along its second dimension."""
     if classes is None or len(classes) < 2:
         return False
     first, second = (c is not None and c.tolist() == neurons.tolist() for c in classes[:2])
@@ -115,11 +115,11 @@ def _is_column(classes: tuple[ClassArray | None, ...] | None, neurons: ClassArra
 
 
 def neuron_sums(weights: LayerWeights, scores: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-    """Adds up what each weight scores over every neuron; layers without scores get zeros.
+    """Add up what each weight scores over every neuron; layers without scores get zeros.
 
     Args:
-        weights: Of the network.
-        scores: By layer; one after the other, so that they need not be there together.
+        weights: Weights of the network.
+        scores: Scores of the weights, layer by layer, so that they are not all in memory at once.
     """
     result = {n: torch.zeros(width, dtype=torch.float64) for n, width in weights.widths.items()}
     for name, score in scores:

@@ -39,7 +39,7 @@ def make_record(
     fit: Mapping[str, Any] | None = None,
     files: Mapping[str, Path] | None = None,
 ) -> dict[str, Any]:
-    """Everything that a report shows of a pruning, as plain values.
+    """Return everything that a report shows of a pruning, as plain values.
 
     Args:
         chooser: What the plan was chosen by.
@@ -95,14 +95,14 @@ def make_record(
 
 
 def write_record(directory: str | Path, record: Mapping[str, Any]) -> Path:
-    """Writes a record into a run's directory, sealed."""
+    """Write a record into a run's directory, sealed."""
     path = Path(directory) / FILE_NAME
     write_sealed_json(path, record)
     return path
 
 
 def environment() -> dict[str, str]:
-    """The software and the machine, as far as results may depend on them."""
+    """Return the software and the machine, as far as results may depend on them."""
     return {
         "ranp": __version__,
         "torch": str(torch.__version__),
@@ -115,7 +115,7 @@ def environment() -> dict[str, str]:
 
 
 def _rows(full: Costs, slim: Costs) -> list[dict[str, Any]]:
-    """Every leaf module: what it costs before and after."""
+    """Return what every leaf module costs before and after."""
     columns = ("neurons", "flops", "parameters", "activations")
     rows = []
     for before, after in zip(full.layers, slim.layers, strict=True):
@@ -126,7 +126,7 @@ def _rows(full: Costs, slim: Costs) -> list[dict[str, Any]]:
 
 
 def _layers(chooser: Chooser, full: Costs, plan: Plan) -> list[dict[str, Any]]:
-    """Convolutions and linear layers in order, each with the rows up to the next one."""
+    """Return convolutions and linear layers in order, each with the rows up to the next one."""
     row = {cost.name: number for number, cost in enumerate(full.layers)}
     pinned = ~chooser.graph.removable
     called = dict.fromkeys(row[call.name] for call in chooser.graph.calls)

@@ -16,7 +16,7 @@ _HOLDERS = 8
 
 
 def predict_timelines(chooser: Chooser, plan: Plan) -> dict[str, dict[str, Any]]:
-    """The timelines of full and slim network, at the size that the graph was traced at.
+    """Return the timelines of full and slim network, at the size that the graph was traced at.
 
     There are none for a network that cannot be trained at that size, such as one with batch norm
     over a single voxel: it can be pruned, and trained at another.
@@ -38,7 +38,7 @@ def predict_timelines(chooser: Chooser, plan: Plan) -> dict[str, dict[str, Any]]
 
 
 def timeline_of(memory: TrainingMemory) -> dict[str, Any]:
-    """A timeline as plain values.
+    """Return a timeline as plain values.
 
     Returns:
         `bytes`: bytes alive over the step; of several operations next to each other the most.

@@ -10,7 +10,7 @@ from ranp.graph import ChannelGraph
 
 
 def topology(graph: ChannelGraph) -> dict[str, Any]:
-    """Layers with the size of what they put out, and which feed or are added to which.
+    """Return the output size of each layer, and which layers feed or are added to which.
 
     Returns:
         `space`, by layer the output's size in space (empty for linear layers, None where it is

@@ -165,7 +165,7 @@ def predict_training_memory(
     Raises:
         TraceError: The model or the loss fails on such a batch.
     """
-    _check(optimizer, precision, device)
+    check_step(optimizer, precision, device)
     model = unwrap(model)
     if device is None:
         on_cpu = all(tensor.device.type == "cpu" for _, tensor in named_tensors(model))
@@ -258,7 +258,8 @@ def step_temporaries(
     return (sum(parameters),)
 
 
-def _check(optimizer: str, precision: str, device: str | None) -> None:
+def check_step(optimizer: str, precision: str, device: str | None) -> None:
+    """Refuse an unknown optimizer, precision or device."""
     if optimizer not in STATES:
         raise UsageError(f"unknown optimizer '{optimizer}': use {', '.join(STATES)}")
     if precision not in DTYPES:

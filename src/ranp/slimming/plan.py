@@ -68,7 +68,7 @@ class Plan:
 
     @classmethod
     def make(cls, graph: ChannelGraph, alive: Alive, **about: Any) -> Plan:
-        """The plan of a choice of living channels.
+        """Return the plan of a choice of living channels.
 
         Args:
             graph: The channel graph of the full network.
@@ -116,7 +116,7 @@ class Plan:
         example_input: ExampleInput | None = None,
         graph: ChannelGraph | None = None,
     ) -> nn.Module:
-        """Builds the slim network from an instance of the full one, which is not changed.
+        """Build the slim network from an instance of the full one, which is not changed.
 
         Args:
             model: An instance of the network that the plan was made for.
@@ -139,7 +139,7 @@ class Plan:
         return slim_model(model, graph, self.alive(graph, transfer=transfer), init=init, seed=seed)
 
     def alive(self, graph: ChannelGraph, *, transfer: bool = False) -> Alive:
-        """The living channel classes of a graph of the plan's network."""
+        """Return the living channel classes of a graph of the plan's network."""
         unknown = self.layers.keys() ^ graph.layers.keys()
         if unknown:
             name = next(n for n in [*self.layers, *graph.layers] if n in unknown)
@@ -191,7 +191,7 @@ class Plan:
         return kwargs if kwargs else args
 
     def save(self, path: str | Path) -> None:
-        """Writes the plan as JSON, atomically and with a SHA-256."""
+        """Write the plan as JSON, atomically and with a SHA-256."""
         write_sealed_json(path, self.to_dict())
 
     @property
@@ -276,7 +276,7 @@ def _inputs_to_json(inputs: Inputs) -> dict[str, Any]:
 def _inputs_from_json(
     stored: Mapping[str, Any], like: torch.Tensor
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The stored inputs, on the device and with the precision of the model they are for."""
+    """Return the stored inputs, on the device and with the precision of the model they are for."""
 
     def rich(value: Any) -> Any:
         if isinstance(value, Mapping) and "tensor" in value:

@@ -25,15 +25,15 @@ Init = Literal["fresh", "orthogonal", "keep"]
 
 
 def check_init(init: Init) -> None:
-    """Refuses an unknown way to fill the slim network's weights."""
+    """Refuse an unknown way to fill the slim network's weights."""
     if init not in get_args(Init):
-        raise UsageError(f"unknown init '{init}': use one of {', '.join(get_args(Init))}")
+        raise UsageError(f"init must be one of {', '.join(get_args(Init))}, got '{init}'")
 
 
 def slim_model(
     model: nn.Module, graph: ChannelGraph, alive: Alive, *, init: Init = "keep", seed: int = 0
 ) -> nn.Module:
-    """Builds the smaller network. The given model is not changed.
+    """Build the smaller network. The given model is not changed.
 
     Device, dtype, train or eval mode and `requires_grad` carry over; so do hooks, as
     `copy.deepcopy` copies them. Before anything is handed out, the slim model is run on fake
@@ -66,7 +66,7 @@ def slim_model(
 
 
 def check_same_shapes(model: nn.Module, graph: ChannelGraph) -> None:
-    """Refuses a model that is not the one the graph was built from."""
+    """Refuse a model that is not the one the graph was built from."""
     shapes = {name: tuple(tensor.shape) for name, tensor in named_tensors(model)}
     for name in graph.shapes.keys() | shapes.keys():
         expected = graph.shapes[name].shape if name in graph.shapes else None
@@ -78,7 +78,7 @@ def check_same_shapes(model: nn.Module, graph: ChannelGraph) -> None:
 
 
 def _kept_slots(graph: ChannelGraph, alive: Alive, name: str) -> tuple[Tensor | None, ...]:
-    """For each dimension of a tensor, the slots that stay; None where all do."""
+    """Return the slots of each dimension of a tensor that stay; None where all do."""
     return tuple(
         None
         if classes is None or alive[classes].all()
@@ -91,7 +91,7 @@ def _kept_slots(graph: ChannelGraph, alive: Alive, name: str) -> tuple[Tensor | 
 def _keep_normed_weights(
     model: nn.Module, slim: nn.Module, graph: ChannelGraph, alive: Alive
 ) -> None:
-    """Keeps the effective weights of weight-normed layers: w = g v / |v|.
+    """Keep the effective weights of weight-normed layers: w = g v / |v|.
 
     The norm of v runs over the inputs, of which there are fewer now; g makes up for it.
     """
@@ -103,7 +103,7 @@ def _keep_normed_weights(
 
 
 def _weight_norm_pairs(names: dict[str, Tensor]) -> Iterator[tuple[str, str]]:
-    """The names of magnitude and direction of every weight norm, old style and new."""
+    """Return the names of magnitude and direction of every weight norm, old style and new."""
     for name in names:
         for g, v in (("weight_g", "weight_v"), ("original0", "original1")):
             other = name.removesuffix(g) + v
@@ -112,7 +112,7 @@ def _weight_norm_pairs(names: dict[str, Tensor]) -> Iterator[tuple[str, str]]:
 
 
 def _norm(direction: Tensor, magnitude: Tensor) -> Tensor:
-    """The norm of a direction, over the dimensions that its magnitude does not have."""
+    """Return the norm of a direction, over the dimensions that its magnitude does not have."""
     over = [d for d in range(direction.dim()) if not magnitude.dim() or magnitude.shape[d] == 1]
     norm: Tensor = torch.linalg.vector_norm(direction, dim=over, keepdim=True)
     return norm.reshape(magnitude.shape)

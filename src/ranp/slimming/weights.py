@@ -13,13 +13,13 @@ from ranp.graph import named_tensors
 
 
 def save_weights(model: nn.Module, path: str | Path) -> None:
-    """Writes a model's parameters and buffers, shared ones once, atomically."""
+    """Write a model's parameters and buffers, shared ones once, atomically."""
     save_tensors(path, dict(named_tensors(model)), {"kind": "weights"})
 
 
 @torch.no_grad()
 def load_weights(model: nn.Module, path: str | Path) -> None:
-    """Reads weights into a model of the same shapes.
+    """Read weights into a model of the same shapes.
 
     Raises:
         IntegrityError: The file is damaged or of another model; the first difference is named, and
