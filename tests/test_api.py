@@ -266,7 +266,7 @@ def test_only_the_users_forward_knows_its_batches():
     ("arguments", "words"),
     [
         ({"batches": 2.5}, "batches must be a positive integer, got 2.5"),
-        ({"seed": -1}, "seed -1"),
+        ({"seed": -1}, "seed must be between 0 and"),
         ({"loader": []}, "example_input"),
         ({"loader": [], "example_input": (1, 1, 8, 8, 8)}, "no batches"),
         ({"method": "rapn-f"}, "Did you mean 'ranp-f'"),

@@ -16,7 +16,6 @@ from ranp.graph import ChannelGraph, ExampleInput, build_graph
 from ranp.pipeline import Result, Scoring
 from ranp.pruning import (
     Choice,
-    Chooser,
     Coupling,
     Feasibility,
     Floor,
@@ -127,8 +126,7 @@ def plan(
     """
     choice = Choice.make(method, lam, resource, coupling, floor, multiple, seed)
     traced = _traced(model, example_input, graph, protect)
-    chooser = Chooser(traced.model, traced.graph, choice, scores)
-    return pipeline.make_plan(chooser, sparsity, traced.protect)
+    return pipeline.make_plan(traced.chooser(choice, scores), sparsity, traced.protect)
 
 
 def search(
@@ -170,7 +168,7 @@ def search(
     """
     choice = Choice.make(method, lam, resource, coupling, floor, multiple, seed)
     traced = _traced(model, example_input, graph, protect)
-    return Chooser(traced.model, traced.graph, choice, scores).max_sparsity(rule)
+    return traced.chooser(choice, scores).max_sparsity(rule)
 
 
 def prune(

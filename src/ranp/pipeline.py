@@ -112,6 +112,11 @@ class Traced:
     graph: ChannelGraph
     batches: Batches = field(default_factory=Batches)
     protect: tuple[str, ...] = ()
+    _counted: dict[bytes, Costs] = field(default_factory=dict, repr=False, compare=False)
+
+    def chooser(self, choice: Choice, scores: Scores | None = None) -> Chooser:
+        """Return a chooser; all choosers of a traced network share the counted costs."""
+        return Chooser(self.model, self.graph, choice, scores, self._counted)
 
 
 def trace(
@@ -267,7 +272,7 @@ def make_chooser(
         sparsity: Sparsity at which the choice must be stable, for `batches="auto"`.
     """
     # Built first: what makes no sense is refused before anything is scored.
-    chooser = Chooser(traced.model, traced.graph, choice, scoring.scores)
+    chooser = traced.chooser(choice, scoring.scores)
     if not choice.method.needs_scores or scoring.scores is not None:
         return chooser
     stop = None

@@ -19,9 +19,9 @@ from ranp.errors import TraceError
 from ranp.fitting.machine import check_fits, fits
 from ranp.graph import unwrap
 from ranp.pipeline import Traced
-from ranp.pruning import Forward, Per
+from ranp.pruning import Choice, Forward, Per
 from ranp.pruning.batches import batch_size, samples
-from ranp.resources import count, predict_training_memory
+from ranp.resources import predict_training_memory
 from ranp.resources.training_memory import LossNotCounted
 
 _SMALLEST_EDGE = 24
@@ -51,7 +51,7 @@ def scoring_size(
     """
     device = next(traced.model.parameters()).device
     _, channels, *_, largest = shape
-    gflops = 3 * number * count(traced.model, traced.graph).gflops
+    gflops = 3 * number * traced.chooser(Choice.make()).costs().gflops
     edge, best = largest, (largest, 1)
     while edge >= _SMALLEST_EDGE or edge == largest:
         space = volume(edge)

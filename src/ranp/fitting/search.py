@@ -12,7 +12,7 @@ from ranp.fitting.costing import Costing, Figures, shares
 from ranp.fitting.training_step import TrainingStep, changes, is_part_of, variants
 from ranp.graph import Alive
 from ranp.pruning.search import DELTA
-from ranp.resources.budgets import Budget, describe
+from ranp.resources.budgets import RESOURCES, Budget, describe
 
 _SCAN = 6
 _COARSE_SCAN = 2
@@ -225,7 +225,8 @@ def does_not_fit(
     worst = nearest.binding
     limit = next(b for b in budgets if b.resource == worst)
     predicted = [budget for budget in budgets if budget.resource != "latency"]
-    others = () if worst == "latency" else find_alternatives(costing, step, predicted, None)
+    shrinks = RESOURCES[worst].shrinks_with_input
+    others = find_alternatives(costing, step, predicted, None) if shrinks else ()
     advice = "nothing that was tried keeps it"
     if others:
         listed = "; ".join(
