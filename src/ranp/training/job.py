@@ -22,7 +22,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Job:
-    """What to train, where, and from what.
+    """A training job.
 
     Attributes:
         config: The resolved configuration.
@@ -42,7 +42,7 @@ class Job:
 
 
 def claim(job: Job, *, resume: bool) -> dict[str, Any] | None:
-    """Makes the run directory, or makes sure that a run to go on with is the same one.
+    """Create the run directory, or make sure that the run to resume is the same one.
 
     Returns:
         The record, if the run is complete.
@@ -96,7 +96,7 @@ def _plan_id(plan: Path | None) -> str | None:
 
 
 def read_job(directory: Path, factory: Factory | None = None) -> Job:
-    """The job of a run directory.
+    """Read the job of a run directory.
 
     Args:
         directory: The run directory.
