@@ -34,7 +34,7 @@ class Echo(Listener):
     def __init__(self, name: str, epochs: int) -> None:
         self.name, self.epochs = name, epochs
 
-    def finished_epoch(self, line: Any) -> None:
+    def on_epoch_end(self, line: Any) -> None:
         print(self.name, epoch_line(line, self.epochs), flush=True)
 
 

@@ -144,7 +144,7 @@ def test_archives_as_medmnist_has_them(tmp_path):
         ({"x": grids(), "y": np.arange(12) - 1}, "labels -1 to 10"),
         ({"x": grids(), "y": np.arange(12), "class_names": np.array(["a"])}, "for 1 classes"),
         ({"vox_packed": np.zeros((12, 7), np.uint8), "y": np.arange(12)}, "bits of a cube"),
-        ({"x": np.array([object()] * 12), "y": np.arange(12)}, "damaged or no array"),
+        ({"x": np.array([object()] * 12), "y": np.arange(12)}, "damaged or not an array"),
     ],
 )
 def test_archives_that_make_no_sense_are_refused(tmp_path, arrays, message):

@@ -273,6 +273,6 @@ def test_wrong_use(tmp_path):
     for kind in ("brats", "hippocampus"):
         with pytest.raises(UsageError, match="at least 24"):
             synthesise(kind, tmp_path / "a", cases=1, size=8, seed=0)
-    with pytest.raises(UsageError, match="size 7"):
+    with pytest.raises(UsageError, match="got 7"):
         synthetic_cases("shapenet", size=7, samples=1, seed=0)[0]
     assert not (tmp_path / "a").exists()

@@ -138,7 +138,7 @@ class StopAt(Listener):
         self.at = step
         self.steps: list[tuple[int, int]] = []
 
-    def stepped(self, step) -> None:
+    def on_step(self, step) -> None:
         self.steps.append((step.epoch, step.batch))
         if len(self.steps) == self.at:
             os.kill(os.getpid(), signal.SIGTERM)

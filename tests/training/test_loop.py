@@ -133,7 +133,7 @@ def test_a_loss_that_is_no_scalar_is_refused(tmp_path, crops, tiny, monkeypatch)
     from ranp.datasets.tasks import Segmentation
 
     monkeypatch.setattr(Segmentation, "loss", lambda self, output, batch: output.mean(1))
-    with pytest.raises(UsageError, match=r"must be a scalar tensor; it gave \(2, 24, 24, 24\)"):
+    with pytest.raises(UsageError, match=r"must be a scalar tensor, got \(2, 24, 24, 24\)"):
         train(Job(tiny(), tmp_path / "run", crops))
 
 
@@ -154,7 +154,7 @@ def test_the_last_five_epochs_are_always_validated(tmp_path, crops, tiny):
         def __init__(self) -> None:
             self.validated: list[int] = []
 
-        def finished_epoch(self, line) -> None:
+        def on_epoch_end(self, line) -> None:
             if "metrics" in line:
                 self.validated.append(line["epoch"])
 

@@ -21,7 +21,7 @@ class Recorder(Listener):
     def __init__(self) -> None:
         self.steps: list[Step] = []
 
-    def stepped(self, step: Step) -> None:
+    def on_step(self, step: Step) -> None:
         self.steps.append(step)
 
 
@@ -36,11 +36,11 @@ class CrashAt(Recorder):
         super().__init__()
         self.left = steps
 
-    def stepped(self, step: Step) -> None:
+    def on_step(self, step: Step) -> None:
         self.left -= 1
         if self.left < 0:
             raise Crash
-        super().stepped(step)
+        super().on_step(step)
 
 
 class SignalAt(Recorder):
@@ -48,8 +48,8 @@ class SignalAt(Recorder):
         super().__init__()
         self.number, self.at = number, steps
 
-    def stepped(self, step: Step) -> None:
-        super().stepped(step)
+    def on_step(self, step: Step) -> None:
+        super().on_step(step)
         if len(self.steps) in self.at:
             os.kill(os.getpid(), self.number)
 
@@ -132,8 +132,8 @@ def test_a_signal_ends_after_a_checkpoint(tmp_path, crops, tiny, number, code):
 
 def test_a_second_interrupt_ends_at_once(tmp_path, crops, tiny):
     class Twice(Recorder):
-        def stepped(self, step: Step) -> None:
-            super().stepped(step)
+        def on_step(self, step: Step) -> None:
+            super().on_step(step)
             for _ in range(2):
                 os.kill(os.getpid(), signal.SIGINT)
 

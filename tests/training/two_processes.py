@@ -21,7 +21,7 @@ class Losses(Listener):
     def __init__(self) -> None:
         self.losses: list[float] = []
 
-    def stepped(self, step: Step) -> None:
+    def on_step(self, step: Step) -> None:
         self.losses.append(step.loss)
 
 

@@ -32,12 +32,12 @@ class TrainingBar(Listener):
     def __exit__(self, *error: object) -> None:
         self._bar.stop()
 
-    def began(self, epoch: int, batch: int, history: Sequence[Mapping[str, Any]]) -> None:
-        """Shows that training has begun."""
+    def on_start(self, epoch: int, batch: int, history: Sequence[Mapping[str, Any]]) -> None:
+        """Show that training has begun."""
         self._bar.update(self._task, description=f"epoch {epoch}/{self._epochs}")
 
-    def stepped(self, step: Step) -> None:
-        """Updates the bar."""
+    def on_step(self, step: Step) -> None:
+        """Update the bar."""
         if self._began is None:  # the rate counts from the first step's end on
             self._began = step.seconds
         else:
@@ -57,8 +57,8 @@ class TrainingBar(Listener):
             ),
         )
 
-    def finished_epoch(self, line: Mapping[str, Any]) -> None:
-        """Prints the epoch's line above the bar."""
+    def on_epoch_end(self, line: Mapping[str, Any]) -> None:
+        """Print the epoch's line above the bar."""
         metrics = line.get("metrics", {})
         if metrics:
             name, value = next(iter(metrics.items()))

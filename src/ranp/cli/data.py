@@ -119,7 +119,7 @@ def show(
 
 @contextmanager
 def _progress(quiet: bool) -> Iterator[Progress]:
-    """A bar on stderr, where that is a terminal."""
+    """Show a bar on stderr, where that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.progress import TimeRemainingColumn as Remaining

@@ -138,7 +138,7 @@ def command(
 
 
 def default_directory(config: Config, plan: Path | None, smoke: bool) -> Path:
-    """The run directory where none is named: recipe, what was pruned, seed."""
+    """Return the default run directory: recipe, what was pruned, seed."""
     parts = [config.recipe, *(["smoke"] if smoke else [])]
     if plan is not None:
         parts.append(f"plan-{plan.parent.name or plan.stem}")
@@ -162,7 +162,7 @@ def _print_config(config: Config) -> None:
 
 
 def _progress(config: Config, quiet: bool) -> Any:
-    """A live bar where somebody looks, a line per epoch where nobody does."""
+    """Return a live bar for a terminal, else a listener that prints a line per epoch."""
     from contextlib import nullcontext
 
     from rich.console import Console
@@ -183,7 +183,7 @@ def _epoch_printer(config: Config) -> Listener:
     from ranp.training.listeners import Listener, epoch_line
 
     class Printer(Listener):
-        def finished_epoch(self, line: Mapping[str, Any]) -> None:
+        def on_epoch_end(self, line: Mapping[str, Any]) -> None:
             typer.echo(epoch_line(line, config.epochs), err=True)
 
     return Printer()

@@ -49,7 +49,7 @@ _GRADES = ("HGG", "LGG")
 
 @dataclass(frozen=True)
 class BratsCase:
-    """The files of a case.
+    """Files of a case.
 
     Attributes:
         id: The name before `_flair`.

@@ -17,7 +17,7 @@ LOW_PERCENTILE, HIGH_PERCENTILE = 0.2, 99.8
 
 
 def normalise(volume: NDArray[Any], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Clips to the 0.2 and 99.8 percentile of the masked voxels, then takes their z-score.
+    """Clip to the 0.2 and 99.8 percentile of the masked voxels, then take their z-score.
 
     Voxels outside of the mask become 0, the mean. Intensities of MRI have no unit: without this
     a volume's scale says more about the scanner than about the patient.
@@ -38,7 +38,7 @@ def normalise(volume: NDArray[Any], mask: NDArray[np.bool_]) -> NDArray[np.float
 
 
 def crop_or_pad(array: NDArray[Any], corner: tuple[int, ...], size: int) -> NDArray[Any]:
-    """A cube out of the last three axes from `corner` on; zeros where it leaves the array.
+    """Cut a cube out of the last three axes from `corner` on; zeros where it leaves the array.
 
     Args:
         array: [..., D, H, W].
@@ -56,12 +56,12 @@ def crop_or_pad(array: NDArray[Any], corner: tuple[int, ...], size: int) -> NDAr
 
 
 def centre_corner(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
-    """The corner of the centred cube; negative along axes shorter than it."""
+    """Return the corner of the centred cube; negative along axes shorter than it."""
     return tuple((length - size) // 2 for length in shape)
 
 
 def random_corner(labels: NDArray[Any], size: int, rng: np.random.Generator) -> tuple[int, ...]:
-    """The corner of a random cube that holds at least one labelled voxel.
+    """Return the corner of a random cube that holds at least one labelled voxel.
 
     A labelled voxel is drawn, then the cube uniformly among those that hold it and lie within
     the volume. Axes shorter than the cube are centred and padded. Without any label, any cube.
@@ -87,7 +87,7 @@ def predict_whole(
     window: int,
     overlap: float = 0.5,
 ) -> torch.Tensor:
-    """Predicts volumes of any size with MONAI's sliding-window inferer, windows blended smoothly.
+    """Predict volumes of any size with MONAI's sliding-window inferer, windows blended smoothly.
 
     Args:
         network: Maps windows [N, C, W, W, W] to logits.

@@ -49,7 +49,7 @@ _PHANTOM_MODALITIES = ("FLAIR", "T1w", "t1gd", "T2w")
 
 @dataclass(frozen=True)
 class Description:
-    """What `dataset.json` says.
+    """Content of `dataset.json`.
 
     Attributes:
         modalities: Names of the channels, such as "MRI" or "CT".
@@ -111,7 +111,7 @@ def read_description(directory: Path) -> Description:
             "or of nnU-Net's raw data: dataset.json, imagesTr and labelsTr"
         ) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise IntegrityError(f"'{path}' is damaged or no description: {error!r}") from error
+        raise IntegrityError(f"'{path}' is damaged or not a description: {error!r}") from error
     if "ignore" in regions or content.get("file_ending", ".nii.gz") != ".nii.gz":
         raise UsageError(
             f"'{path}': an ignore label and files other than .nii.gz are not supported"

@@ -29,17 +29,17 @@ class Window:
 
 
 def random_start(total: int, count: int, rng: np.random.Generator) -> int:
-    """The first of `count` consecutive frames, drawn evenly; 0 for a shorter clip."""
+    """Draw the first of `count` consecutive frames, evenly; 0 for a shorter clip."""
     return int(rng.integers(max(total - count, 0) + 1))
 
 
 def centre_start(total: int, count: int) -> int:
-    """The first of the `count` frames in the middle of a clip; 0 for a shorter clip."""
+    """Return the first of the `count` frames in the middle of a clip; 0 for a shorter clip."""
     return max(total - count, 0) // 2
 
 
 def multi_scale_corner(height: int, width: int, rng: np.random.Generator) -> Window:
-    """Training: one of five scales, in a corner or the centre, mirrored half the time."""
+    """Draw the training window: a scale, a corner or the centre, mirrored or not."""
     edge = int(min(height, width) * SCALES[rng.integers(len(SCALES))])
     down, right = _POSITIONS[rng.integers(len(_POSITIONS))]
     top, left = round(down * (height - edge)), round(right * (width - edge))
@@ -47,13 +47,13 @@ def multi_scale_corner(height: int, width: int, rng: np.random.Generator) -> Win
 
 
 def centre_square(height: int, width: int) -> Window:
-    """Validation: the largest square in the centre."""
+    """Return the validation window: the largest square in the centre."""
     edge = min(height, width)
     return Window((height - edge) // 2, (width - edge) // 2, edge)
 
 
 def cut(frames: NDArray[np.uint8], window: Window, size: int) -> NDArray[np.uint8]:
-    """Cuts a square out of frames [T, H, W, 3] and resizes it to `size`, bilinear, antialiased."""
+    """Cut a square out of frames [T, H, W, 3] and resizes it to `size`, bilinear, antialiased."""
     rows = slice(window.top, window.top + window.edge)
     columns = slice(window.left, window.left + window.edge)
     square = frames[:, rows, columns].astype(np.float32)
@@ -80,11 +80,11 @@ def _resize_weights(length: int, size: int) -> NDArray[np.float32]:
 
 
 def looped(frames: NDArray[np.uint8], count: int) -> NDArray[np.uint8]:
-    """Repeats a clip from its beginning until it has `count` frames."""
+    """Repeat a clip from its beginning until it has `count` frames."""
     return frames[np.arange(count) % len(frames)]
 
 
 def to_input(frames: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """RGB frames [T, H, W, 3] as the network's input [3, T, H, W]: minus the mean, over 255."""
+    """Return RGB frames [T, H, W, 3] as input [3, T, H, W]: minus the mean, over 255."""
     centred = (frames.astype(np.float32) - MEAN) / np.float32(255)
     return np.ascontiguousarray(centred.transpose(3, 0, 1, 2))

@@ -22,20 +22,20 @@ _SHUFFLE_STREAM = 0x5EED  # keeps the order's random numbers apart from the samp
 
 @dataclass(frozen=True)
 class Shard:
-    """Which part of the data a process of a distributed run sees."""
+    """Part of the data that a process of a distributed run sees."""
 
     rank: int = 0
     world: int = 1
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.world:
-            raise UsageError(f"rank {self.rank} is not within 0 to {self.world - 1}")
+            raise UsageError(f"rank must be 0 to {self.world - 1}, got {self.rank}")
 
 
 def epoch_batches(
     cases: int, batch: int, *, seed: int, epoch: int, training: bool, shard: Shard
 ) -> list[list[Key]]:
-    """The keys of every batch of an epoch that a process sees.
+    """Return the keys of every batch of an epoch that a process sees.
 
     For training the order is shuffled anew every epoch, every process gets the same number of
     whole batches, and the few cases left over take part in another epoch. For validation the
@@ -79,7 +79,7 @@ class Loader:
         workers: int = 0,
         shard: Shard = Shard(),  # noqa: B008 - frozen
     ) -> None:
-        """Prepares a loader; nothing is read yet.
+        """Set up a loader; nothing is read yet.
 
         Args:
             cases: The data set; its seed decides order and randomness.
@@ -89,7 +89,7 @@ class Loader:
             shard: This process's share of a distributed run.
         """
         if batch < 1:
-            raise UsageError(f"batch size {batch} is not positive")
+            raise UsageError(f"batch size must be positive, got {batch}")
         if training and len(cases) < batch * shard.world:
             raise UsageError(
                 f"{len(cases)} cases do not fill one training batch of {batch} on each of "
@@ -107,11 +107,11 @@ class Loader:
         return len(self._batches(0))
 
     def __iter__(self) -> Iterator[Sample]:
-        """The batches of epoch 0."""
+        """Iterate over the batches of epoch 0."""
         return self.epoch(0)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Sample]:
-        """The batches of an epoch.
+        """Iterate over the batches of an epoch.
 
         Args:
             epoch: From 0.
@@ -157,7 +157,7 @@ class Loader:
 
 
 class _Orders:
-    """A batch sampler that is told anew for every epoch what the living workers are to read."""
+    """Batch sampler whose batches change with the epoch while the workers live on."""
 
     def __init__(self) -> None:
         self.batches: list[list[Key]] = []

@@ -32,7 +32,7 @@ def dice_loss(output: Tensor, target: Tensor) -> Tensor:
 
 
 def sample_cross_entropy(output: Tensor, target: Tensor, ignored: int) -> Tensor:
-    """Cross-entropy over each sample's own labelled voxels, then over the samples.
+    """Return the cross-entropy over each sample's own labelled voxels, then over the samples.
 
     Args:
         output: Logits [N, C, ...].
@@ -46,14 +46,14 @@ def sample_cross_entropy(output: Tensor, target: Tensor, ignored: int) -> Tensor
 
 
 def cross_entropy_and_dice(output: Tensor, target: Tensor, weight: float) -> Tensor:
-    """Cross-entropy plus a weight times the Dice loss, in single precision."""
+    """Return cross-entropy plus a weight times the Dice loss, in single precision."""
     output = output.float()
     result: Tensor = F.cross_entropy(output, target) + weight * dice_loss(output, target)
     return result
 
 
 def overlap(predicted: Tensor, truth: Tensor) -> tuple[float, float]:
-    """Dice and IoU of two masks; 1 where both are empty."""
+    """Return Dice and IoU of two masks; 1 where both are empty."""
     both = int(torch.count_nonzero(predicted & truth))
     total = int(torch.count_nonzero(predicted)) + int(torch.count_nonzero(truth))
     if total == 0:

@@ -115,14 +115,14 @@ def _read_stream(path: Path, stream: io.BufferedIOBase, channels: int, bound: in
 def _read_header(path: Path, raw: bytes) -> Any:
     nibabel = _nibabel()
     if len(raw) < _HEADER_BYTES:
-        raise IntegrityError(f"'{path}' is no NIfTI volume: {len(raw)} bytes, no whole header")
+        raise IntegrityError(f"'{path}' is not a NIfTI volume: {len(raw)} bytes, no whole header")
     try:
         header = nibabel.Nifti1Header(raw, check=False)
         header.get_data_dtype()
     except Exception as error:  # nibabel raises KeyError, ValueError and its own types here
         raise IntegrityError(f"'{path}' has a damaged NIfTI header: {error}") from error
     if int(header["sizeof_hdr"]) != _HEADER_BYTES or header["magic"].item() != b"n+1":
-        raise IntegrityError(f"'{path}' is no NIfTI-1 volume")
+        raise IntegrityError(f"'{path}' is not a NIfTI-1 volume")
     dtype = header.get_data_dtype()
     if dtype.kind not in "iuf" or dtype.itemsize > 8 or int(header["bitpix"]) != dtype.itemsize * 8:
         raise IntegrityError(f"'{path}' has voxels of type {dtype}, which is not supported")

@@ -23,7 +23,7 @@ class Category:
 
     @property
     def labels(self) -> range:
-        """The global labels of the category's parts."""
+        """Global labels of the category's parts."""
         return range(self.first, self.first + len(self.parts))
 
 
@@ -59,7 +59,7 @@ BY_SYNSET = {category.synset: category for category in CATEGORIES}
 
 
 def category_named(name: str) -> Category:
-    """The category of a name ("Chair")."""
+    """Return the category of a name ("Chair")."""
     for category in CATEGORIES:
         if category.name == name:
             return category
@@ -69,7 +69,7 @@ def category_named(name: str) -> Category:
 
 @dataclass(frozen=True)
 class PartMiou:
-    """The mean IoU of every category that occurs, and over categories weighted by their shapes."""
+    """Mean IoU of every category that occurs, and over categories weighted by their shapes."""
 
     by_category: dict[str, float]
     overall: float
@@ -78,7 +78,7 @@ class PartMiou:
 def shape_iou(
     scores: NDArray[np.floating], labels: NDArray[np.integer], category: Category
 ) -> float:
-    """One shape's IoU: the mean over its category's parts.
+    """Return one shape's IoU: the mean over its category's parts.
 
     A voxel is given the part with the highest score among the category's own parts; a part that
     neither occurs nor is predicted counts 1; empty voxels do not count.
@@ -101,7 +101,7 @@ def _iou(predicted: NDArray[np.bool_], truth: NDArray[np.bool_]) -> float:
 
 
 def part_miou(ious: Sequence[float], categories: Sequence[str]) -> PartMiou:
-    """Averages shapes' IoUs over each category, then over categories weighted by their shapes.
+    """Average shapes' IoUs over each category, then over categories weighted by their shapes.
 
     Args:
         ious: What `shape_iou` gave for every shape.

@@ -38,7 +38,7 @@ class Reader:
 
     @property
     def metadata(self) -> Metadata:
-        """What task and prediction need to know of the data; nothing by default."""
+        """Facts that task and prediction need; nothing by default."""
         return {}
 
     def read(self, index: int, rng: np.random.Generator) -> Mapping[str, Any]:
@@ -57,7 +57,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a recipe that scales itself to the data asks for.
+    """Facts of a data set, for recipes that scale themselves to it.
 
     Attributes:
         channels: Channels of a sample.

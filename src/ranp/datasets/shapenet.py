@@ -55,7 +55,7 @@ _MAX_BYTES = 16 * 2**20  # a shape of 3,000 points has 200 kB; whatever is large
 
 @dataclass(frozen=True)
 class ShapeFiles:
-    """The files of a shape.
+    """Files of a shape.
 
     Attributes:
         id: `<synset>/<name>`.
@@ -72,7 +72,7 @@ class ShapeFiles:
 
     @property
     def category(self) -> Category:
-        """The category, by its synset."""
+        """Category, by its synset."""
         return BY_SYNSET[self.id.split("/", 1)[0]]
 
 
@@ -133,7 +133,7 @@ def _read_table(path: Path, columns: int | None = None) -> NDArray[np.float64]:
     except FileNotFoundError as error:
         raise IntegrityError(f"'{path}' does not exist") from error
     except (ValueError, IsADirectoryError) as error:
-        raise IntegrityError(f"'{path}' is no table of numbers: {error}") from error
+        raise IntegrityError(f"'{path}' is not a table of numbers: {error}") from error
     if columns is not None and table.shape[1] != columns:
         raise IntegrityError(f"'{path}' has {table.shape[1]} columns, not {columns}")
     if not np.isfinite(table).all():
@@ -296,7 +296,7 @@ def _split_lists(directory: Path) -> dict[str, tuple[str, ...]]:
                 entries = json.loads(path.read_bytes())
                 shapes = ["/".join(entry.split("/")[-2:]) for entry in entries]
             except (ValueError, AttributeError, TypeError) as error:
-                raise IntegrityError(f"'{path}' is no list of shapes: {error}") from error
+                raise IntegrityError(f"'{path}' is not a list of shapes: {error}") from error
             splits |= {shape: (*splits.get(shape, ()), split) for shape in shapes}
     return splits
 
@@ -424,7 +424,7 @@ def _read_cloud(path: Path) -> NDArray[np.float64]:
         raise UsageError(f"'{path}' does not exist")
     table = _read_table(path)
     if table.shape[1] < 3:
-        raise IntegrityError(f"'{path}' is no point cloud: rows of x y z are needed")
+        raise IntegrityError(f"'{path}' is not a point cloud: rows of x y z are needed")
     return table[:, :3]
 
 

@@ -15,7 +15,7 @@ FOLD_SEED = 2020
 
 
 def stratified_folds(strata: Mapping[str, str], folds: int = FOLDS) -> dict[str, int]:
-    """Deals cases to folds so that each stratum is spread as evenly as it can be.
+    """Deal cases to folds so that each stratum is spread as evenly as it can be.
 
     Per stratum, the sorted ids are shuffled and dealt in turn; the next stratum goes on where the
     last one ended, so the folds' sizes differ by one at most. The order of `strata` is irrelevant.
@@ -37,7 +37,7 @@ def stratified_folds(strata: Mapping[str, str], folds: int = FOLDS) -> dict[str,
 
 
 def in_split(case_fold: int | None, split: str, fold: int) -> bool:
-    """Whether a case belongs to a split: `validation` is one fold, `train` the others.
+    """Return whether a case belongs to a split: `validation` is one fold, `train` the others.
 
     Args:
         case_fold: The case's fold; None for a case that cannot be used.
@@ -47,5 +47,5 @@ def in_split(case_fold: int | None, split: str, fold: int) -> bool:
     if split not in ("train", "validation"):
         raise UsageError(f"this data set has no split '{split}'; it has train and validation")
     if not 0 <= fold < FOLDS:
-        raise UsageError(f"fold {fold} is not within 0 to {FOLDS - 1}")
+        raise UsageError(f"fold must be 0 to {FOLDS - 1}, got {fold}")
     return case_fold is not None and (case_fold == fold) == (split == "validation")

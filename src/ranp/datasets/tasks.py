@@ -133,7 +133,7 @@ class Classification(Task):
 
 @dataclass(frozen=True)
 class FunctionTask(Task):
-    """A task from two functions of (output, batch).
+    """Task made of two functions of (output, batch).
 
     Attributes:
         loss_function: Returns the scalar loss of a batch.

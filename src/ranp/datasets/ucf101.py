@@ -53,7 +53,7 @@ def open_reader(directory: Path, split: str, *, size: int = 112, fold: int = 0) 
     if split not in _LISTS:
         raise UsageError(f"UCF101 has no split '{split}'; it has {', '.join(_LISTS)}")
     if fold + 1 not in _OFFICIAL_SPLITS:
-        raise UsageError(f"fold {fold} is not within 0 to 2, the three official splits")
+        raise UsageError(f"fold must be 0 to 2, the three official splits, got {fold}")
     clips = [clip for clip in inventory(directory).cases if clip.splits[fold] == split]
     if not clips:
         raise UsageError(f"no clip of split '{split}' (list {fold + 1}) in '{directory}'")
@@ -92,7 +92,7 @@ def _read_lines(path: Path) -> list[str]:
             f"'{path}' does not exist; put UCF101's ucfTrainTestlist into the data directory"
         ) from error
     except ValueError as error:
-        raise IntegrityError(f"'{path}' is no text file: {error}") from error
+        raise IntegrityError(f"'{path}' is not a text file: {error}") from error
 
 
 def _read_classes(path: Path) -> dict[str, int]:

@@ -26,7 +26,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Inventory:
-    """What lies in a data set's directory, by name alone; nothing has been read yet.
+    """Cases in a directory, listed by name; nothing has been read yet.
 
     Attributes:
         cases: Values that the kind's `check` takes; they travel to other processes.
@@ -56,7 +56,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Report:
-    """The result of a verification."""
+    """Result of a verification."""
 
     kind: str
     directory: str
@@ -71,7 +71,7 @@ class Report:
         return not self.problems
 
     def to_json(self) -> dict[str, Any]:
-        """The report as JSON values."""
+        """Return the report as JSON values."""
         return {
             "kind": self.kind,
             "directory": self.directory,
@@ -84,7 +84,7 @@ class Report:
 
 
 def guarded(case: str, path: Path, read: Callable[[], Sequence[tuple[str, str]]]) -> Checked:
-    """Runs a case's reading and turns the first error into a problem that names the file."""
+    """Run a case's reading and turn the first error into a problem that names the file."""
     try:
         return Checked(case, counts=tuple(read()))
     except RanpError as error:
@@ -92,12 +92,12 @@ def guarded(case: str, path: Path, read: Callable[[], Sequence[tuple[str, str]]]
 
 
 def nothing_more(checked: Sequence[Checked]) -> tuple[list[Problem], list[str]]:
-    """The `conclude` of a kind about which nothing shows only when all cases are seen together."""
+    """Conclude nothing: the default of `Dataset.conclude`."""
     return [], []
 
 
 def some(names: Sequence[str]) -> str:
-    """The number of names and the first three of them."""
+    """Return the number of names and the first three of them."""
     shown = ", ".join(names[:3])
     return f"{len(names)} ({shown}, ...)" if len(names) > 3 else f"{len(names)} ({shown})"
 
@@ -109,7 +109,7 @@ def check_all(
     workers: int | None = None,
     progress: Callable[[], None] = lambda: None,
 ) -> list[Checked]:
-    """Checks cases in processes of their own; the results are in the order of the cases.
+    """Check cases in processes of their own; the results are in the order of the cases.
 
     A decoder that crashes on a damaged file takes its process with it, not the verification: the
     cases that were lost are tried again one by one, and the one that kills is named.
@@ -170,7 +170,7 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 def summarise(
     kind: str, directory: Path, inventory: Inventory, checked: Sequence[Checked]
 ) -> Report:
-    """Adds up counts and problems, paths relative to the data set."""
+    """Add up counts and problems, paths relative to the data set."""
     counts: dict[str, Counter[str]] = {}
     for case in checked:
         for heading, value in case.counts:

@@ -24,7 +24,7 @@ FRAME_SUFFIXES = (".jpg", ".jpeg", ".png")
 
 @dataclass(frozen=True)
 class ClipInfo:
-    """What a video's header says."""
+    """Header of a video."""
 
     frames: int
     height: int
@@ -109,7 +109,7 @@ def _read_frame(path: Path) -> NDArray[np.uint8]:
                 raise IntegrityError(f"'{path}' is damaged; fetch it again")
             return np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
     except (av.FFmpegError, OSError, ValueError, EOFError, IndexError, MemoryError) as error:
-        raise IntegrityError(f"'{path}' is damaged or no picture: {error}") from error
+        raise IntegrityError(f"'{path}' is damaged or not a picture: {error}") from error
 
 
 def _stacked(folder: Path, frames: list[NDArray[np.uint8]]) -> NDArray[np.uint8]:
@@ -140,7 +140,7 @@ def count_frames(path: Path) -> int:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
-    """A video's container and its only video stream, FFmpeg's errors turned into ours."""
+    """Yield a video's container and its only video stream; turn FFmpeg's errors into ours."""
     av = _pyav()
     try:
         # By file object, not by name: FFmpeg would take some names for URLs or patterns.
@@ -162,7 +162,9 @@ def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
     except FileNotFoundError as error:
         raise IntegrityError(f"'{path}' does not exist") from error
     except (av.FFmpegError, OSError, ValueError, EOFError, MemoryError) as error:
-        raise IntegrityError(f"'{path}' is damaged or no video: {error}; fetch it again") from error
+        raise IntegrityError(
+            f"'{path}' is damaged or not a video: {error}; fetch it again"
+        ) from error
 
 
 def _timestamp(stream: Any, frame: int) -> int:

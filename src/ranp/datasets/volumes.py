@@ -87,7 +87,7 @@ def _blamed(path: Path) -> Iterator[None]:
     except FileNotFoundError as error:
         raise IntegrityError(f"'{path}' does not exist") from error
     except _DAMAGE as error:
-        raise IntegrityError(f"'{path}' is damaged or no array: {error}") from error
+        raise IntegrityError(f"'{path}' is damaged or not an array: {error}") from error
 
 
 def _read_npy(stream: BinaryIO | Any, stored: int) -> NDArray[Any]:

@@ -24,26 +24,26 @@ class Voxels:
     labels: NDArray[np.uint8]
 
     def occupancy(self) -> NDArray[np.float32]:
-        """The network's input [1, S, S, S]: 1 where there is a point."""
+        """Return the network's input [1, S, S, S]: 1 where there is a point."""
         grid = np.zeros(self.size**3, np.float32)
         grid[self.positions] = 1.0
         return grid.reshape(1, self.size, self.size, self.size)
 
     def label_grid(self) -> NDArray[np.int64]:
-        """The target [S, S, S]: a voxel's label, `EMPTY` where there is no point."""
+        """Return the target [S, S, S]: a voxel's label, `EMPTY` where there is no point."""
         grid = np.full(self.size**3, EMPTY, np.int64)
         grid[self.positions] = self.labels.astype(np.int64)  # twice as fast as cast in passing
         return grid.reshape(self.size, self.size, self.size)
 
 
 def check_size(size: int) -> None:
-    """Refuses a grid size outside of what the bit packing of `voxelize` and memory allow."""
+    """Raise `UsageError` for sizes beyond the bit packing of `voxelize` and memory."""
     if not MIN_SIZE <= size <= MAX_SIZE:
-        raise UsageError(f"voxel grid size {size} is not within {MIN_SIZE} to {MAX_SIZE}")
+        raise UsageError(f"voxel grid size must be {MIN_SIZE} to {MAX_SIZE}, got {size}")
 
 
 def voxel_positions(points: NDArray[np.floating], size: int) -> NDArray[np.int32]:
-    r"""The flat voxel position of every point.
+    r"""Return the flat voxel position of every point.
 
     Points are divided by the largest norm, without centring, so that the shape fills the unit
     ball; then :math:`v = \lfloor p \cdot d / 2 + s / 2 \rfloor` with d = s - 1, the largest
@@ -70,7 +70,7 @@ def voxel_positions(points: NDArray[np.floating], size: int) -> NDArray[np.int32
 
 
 def voxelize(points: NDArray[np.floating], labels: NDArray[np.integer], size: int) -> Voxels:
-    """Voxelizes labelled points; a voxel takes its points' most frequent label.
+    """Voxelize labelled points; a voxel takes its points' most frequent label.
 
     Ties go to the smallest label. No loop over points: (voxel, label) pairs are packed into one
     integer of 24 + 8 bits and sorted; equal ones are counted, and the best of a voxel is taken.

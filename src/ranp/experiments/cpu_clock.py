@@ -32,7 +32,7 @@ class CpuClock(Listener):
     def __exit__(self, *error: object) -> None:
         self._store()
 
-    def finished_epoch(self, line: Mapping[str, Any]) -> None:
+    def on_epoch_end(self, line: Mapping[str, Any]) -> None:
         """Store the time: what a kill loses is computed again, and counted then."""
         self._store()
 

@@ -69,7 +69,7 @@ class I3D(nn.Module):
         self.head = nn.Conv3d(1024, classes, kernel_size=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps clips (N, in_channels, frames, height, width) to logits (N, classes)."""
+        """Map clips (N, in_channels, frames, height, width) to logits (N, classes)."""
         x = self.pool1(self.conv1(x))
         x = self.pool2(self.conv3(self.conv2(x)))
         x = self.pool3(self.mixed_3c(self.mixed_3b(x)))
@@ -94,7 +94,7 @@ class Inception(nn.Module):
         self.branch3 = Unit(in_channels, widths.branch3, kernel_size=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (N, in_channels, ...) to the branches' channels at the same resolution."""
+        """Map (N, in_channels, ...) to the branches' channels at the same resolution."""
         branches = [
             self.branch0(x),
             self.branch1(self.branch1_reduce(x)),
@@ -115,7 +115,7 @@ class Unit(nn.Module):
         self.norm = nn.BatchNorm3d(out_channels, eps=1e-3, momentum=0.01)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (N, in_channels, D, ...) to (N, out_channels, ceil(D / stride), ...)."""
+        """Map (N, in_channels, D, ...) to (N, out_channels, ceil(D / stride), ...)."""
         return F.relu(self.norm(self.conv(pad_same(x, self.conv.kernel_size, self.conv.stride))))
 
 
@@ -126,13 +126,13 @@ class SameMaxPool3d(nn.MaxPool3d):
     stride: tuple[int, int, int]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (N, C, D, ...) to (N, C, ceil(D / stride), ...)."""
+        """Map (N, C, D, ...) to (N, C, ceil(D / stride), ...)."""
         pooled: Tensor = super().forward(pad_same(x, self.kernel_size, self.stride))
         return pooled
 
 
 def pad_same(x: Tensor, kernel_size: Sequence[int], stride: Sequence[int]) -> Tensor:
-    """Pads the last three dimensions with zeros so that ceil(size / stride) windows fit.
+    """Pad the last three dimensions with zeros so that ceil(size / stride) windows fit.
 
     An odd amount puts the extra zero at the end, as TensorFlow does and `padding="same"` of
     PyTorch cannot with a stride.

@@ -71,7 +71,7 @@ class MobileNetV2(nn.Module):
         self.head = nn.Linear(_LAST_CHANNELS, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps clips (N, in_channels, frames, height, width) to logits (N, classes)."""
+        """Map clips (N, in_channels, frames, height, width) to logits (N, classes)."""
         x = self.last(self.blocks(self.stem(x)))
         x = torch.flatten(F.adaptive_avg_pool3d(x, 1), start_dim=1)
         logits: Tensor = self.head(self.dropout(x))
@@ -90,7 +90,7 @@ class InvertedResidual(nn.Module):
         self.project = ConvUnit(wide, out_channels, kernel_size=1, activation=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (N, in_channels, ...) to (N, out_channels, ...)."""
+        """Map (N, in_channels, ...) to (N, out_channels, ...)."""
         y: Tensor = x if self.expand is None else self.expand(x)
         y = self.project(self.depthwise(y))
         return x + y if self.is_residual else y
@@ -123,6 +123,6 @@ class ConvUnit(nn.Module):
         self.relu = nn.ReLU6(inplace=True) if activation else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (N, in_channels, ...) to (N, out_channels, ...)."""
+        """Map (N, in_channels, ...) to (N, out_channels, ...)."""
         x = self.norm(self.conv(x))
         return x if self.relu is None else self.relu(x)

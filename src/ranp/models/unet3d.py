@@ -85,7 +85,7 @@ class UNet3D(nn.Module):
         self.softmax = nn.Softmax(dim=1) if softmax else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps a volume (N, in_channels, D, H, W) to class scores (N, classes, D, H, W)."""
+        """Map a volume (N, in_channels, D, H, W) to class scores (N, classes, D, H, W)."""
         skips: list[Tensor] = []
         for level in self.encoder:
             x = level(x)
@@ -115,7 +115,7 @@ class DoubleConv(nn.Module):
         self.relu2 = nn.ReLU(inplace=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps (N, in_channels, ...) to (N, out_channels, ...)."""
+        """Map (N, in_channels, ...) to (N, out_channels, ...)."""
         if self.pool is not None:
             x = self.pool(x)
         x = self.relu1(self.norm1(self.conv1(x)))

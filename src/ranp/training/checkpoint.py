@@ -25,7 +25,7 @@ _WEIGHTS, _OPTIMIZER = "model/", "optimizer/"
 
 @dataclass
 class Progress:
-    """How far a run has come.
+    """Progress of a run.
 
     Attributes:
         epoch: The epoch under way, from 1.
@@ -52,14 +52,14 @@ def save_checkpoint(
     progress: Progress,
     scaler: Mapping[str, Any],
 ) -> None:
-    """Writes all that is needed to go on, atomically.
+    """Write a checkpoint, atomically.
 
     Args:
         path: The file.
         model: The network, not wrapped.
         optimizer: Its optimizer.
-        progress: The position.
-        scaler: State of the loss scaling of 16-bit training; empty otherwise.
+        progress: Progress of the run.
+        scaler: State of the gradient scaler of 16-bit training; empty otherwise.
     """
     tensors = {_WEIGHTS + name: tensor for name, tensor in named_tensors(model)}
     for index, state in optimizer.state_dict()["state"].items():
@@ -73,7 +73,7 @@ def save_checkpoint(
 def load_checkpoint(
     path: Path, model: nn.Module, optimizer: torch.optim.Optimizer | None = None
 ) -> tuple[Progress, dict[str, Any]]:
-    """Reads a checkpoint into a network and, if given, its optimizer.
+    """Load a checkpoint into a network and, if given, its optimizer.
 
     Returns:
         The position, and the state of the loss scaling.

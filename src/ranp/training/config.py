@@ -31,7 +31,7 @@ class Section(BaseModel):
 
 
 class NetworkConfig(Section):
-    """Which network.
+    """The network.
 
     Attributes:
         name: A registered network (`ranp.models.NETWORKS`) or, from the command line alone,
@@ -44,7 +44,7 @@ class NetworkConfig(Section):
 
 
 class DataConfig(Section):
-    """Which data.
+    """The data.
 
     Attributes:
         kind: Name of a registered data set (`ranp.datasets.DATASETS`).
@@ -76,7 +76,7 @@ class DataConfig(Section):
 
 
 class PruningConfig(Section):
-    """How the network is pruned before it is trained.
+    """Pruning before training.
 
     Attributes:
         method: One of `ranp methods`; none trains the full network.
@@ -121,7 +121,7 @@ class ScheduleConfig(Section):
 
 
 class LoopConfig(Section):
-    """How to train, whatever the network, the data and the task.
+    """Settings of the training loop, for any network, data and task.
 
     Attributes:
         optimizer: The optimizer.
@@ -165,7 +165,7 @@ class LoopConfig(Section):
 
 
 class Config(LoopConfig):
-    """A training run: what is trained on what, and how.
+    """A training run: network, data, pruning and loop.
 
     Attributes:
         recipe: The name of the recipe it came from.
@@ -191,7 +191,7 @@ class Config(LoopConfig):
 
 
 def recipe_names() -> list[str]:
-    """The names of the packaged recipes."""
+    """Return the names of the packaged recipes."""
     folder = resources.files("ranp.training") / "recipes"
     return sorted(
         f.name.removesuffix(".yaml") for f in folder.iterdir() if f.name.endswith(".yaml")
@@ -257,11 +257,11 @@ def load_config(
 
 
 def parse_config(content: Mapping[str, Any], what: str) -> Config:
-    """Checks a configuration's keys and values.
+    """Validate a configuration's keys and values.
 
     Args:
         content: Nested mappings.
-        what: Where they come from, for the error message.
+        what: Source of the content, for the error message.
     """
     try:
         return Config.model_validate(content)
@@ -300,7 +300,7 @@ def _lookup(content: Mapping[str, Any], dotted: str) -> Any:
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """The base with the values of `over`; mappings are merged key by key."""
+    """Merge the values of `over` into the base, key by key."""
     result = dict(base)
     for key, value in over.items():
         below = result.get(key)
@@ -351,7 +351,7 @@ def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def first_difference(one: Config, other: Config) -> str | None:
-    """Names the first key in which two configurations differ, with both values.
+    """Return the first key in which two configurations differ, with both values.
 
     How a network would be pruned makes no difference where neither is.
     """

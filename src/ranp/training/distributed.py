@@ -70,7 +70,7 @@ def launched_as(processes: int) -> Iterator[None]:
 
 
 def interleaved(fabric: Fabric, own: list[T]) -> list[T]:
-    """The items of all processes in the data set's order: process r of n has items r, r + n, ...
+    """Gather items in the data set's order: process r of n has items r, r + n, ...
 
     They travel as JSON, which keeps every float as it is.
     """
@@ -97,7 +97,7 @@ def _gather(fabric: Fabric, tensor: Tensor) -> Tensor:
 
 
 def summed(fabric: Fabric, values: list[float]) -> list[float]:
-    """The sums of some numbers over all processes."""
+    """Sum numbers over all processes."""
     if fabric.world_size == 1:
         return values
     total = torch.tensor(values, dtype=torch.float64, device=fabric.device)
@@ -107,7 +107,7 @@ def summed(fabric: Fabric, values: list[float]) -> list[float]:
 
 
 def share_buffers(fabric: Fabric, model: nn.Module) -> None:
-    """Gives all processes the buffers of the first one, such as batch norm's statistics."""
+    """Broadcast the buffers of the first process, such as batch norm's statistics."""
     if fabric.world_size > 1:
         for buffer in model.buffers():
             torch.distributed.broadcast(buffer, src=0)

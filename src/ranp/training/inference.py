@@ -27,11 +27,11 @@ Weights = Literal["best", "last"]
 def load_run(
     directory: Path, weights: Weights = "best", factory: Factory | None = None
 ) -> tuple[Job, nn.Module]:
-    """A run's job and its trained network, in eval mode.
+    """Load a run's job and its trained network, in eval mode.
 
     Args:
         directory: The run directory.
-        weights: Of the best epoch, or the last ones.
+        weights: Weights of the best epoch, or the last ones.
         factory: The user's own network, where the run is of one.
     """
     job = read_job(directory, factory)
@@ -56,13 +56,13 @@ def evaluate_run(
     weights: Weights = "best",
     factory: Factory | None = None,
 ) -> dict[str, Any]:
-    """Evaluates a run on its own data or on another data set of the kind.
+    """Evaluate a run on its own data or on another data set of the kind.
 
     Args:
         directory: The run directory.
         data: A data set's directory, if not the run's own.
         split: "train", "validation" or, for ShapeNet, "test".
-        weights: Of the best epoch, or the last ones.
+        weights: Weights of the best epoch, or the last ones.
         factory: The user's own network, where the run is of one.
     """
     job, model = load_run(directory, weights, factory)
@@ -101,7 +101,7 @@ def predict(
         directory: The run directory.
         source: The input.
         target: The file to write.
-        weights: Of the best epoch, or the last ones.
+        weights: Weights of the best epoch, or the last ones.
         category: A shape's category, if known: then only its own parts are considered.
         factory: The user's own network, where the run is of one.
 

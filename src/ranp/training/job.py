@@ -26,7 +26,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Job:
-    """What to train, where, and from what.
+    """A training job.
 
     Attributes:
         config: The resolved configuration.
@@ -113,7 +113,7 @@ def _plan_id(plan: Path | None) -> str | None:
 
 
 def read_job(directory: Path, factory: Factory | None = None) -> Job:
-    """The job of a run directory.
+    """Read the job of a run directory.
 
     Args:
         directory: The run directory.

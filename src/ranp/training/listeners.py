@@ -36,38 +36,38 @@ class Step:
 
 
 class Listener:
-    """Hears of everything and does nothing."""
+    """Listens to a training run. The methods do nothing here: override those you need."""
 
-    def began(self, epoch: int, batch: int, history: Sequence[Mapping[str, Any]]) -> None:
-        """Training begins, or goes on from a checkpoint, at a place."""
+    def on_start(self, epoch: int, batch: int, history: Sequence[Mapping[str, Any]]) -> None:
+        """Called when training starts, or resumes from a checkpoint, at a position."""
 
-    def stepped(self, step: Step) -> None:
-        """The optimizer made a step."""
+    def on_step(self, step: Step) -> None:
+        """Called after each step of the optimizer."""
 
-    def finished_epoch(self, line: Mapping[str, Any]) -> None:
-        """An epoch is over: its number, loss, rate, seconds and, if validated, metrics."""
+    def on_epoch_end(self, line: Mapping[str, Any]) -> None:
+        """Called after each epoch with its number, loss, rate, seconds and any metrics."""
 
 
 class Listeners(Listener):
-    """Tells several listeners, in their order."""
+    """Forwards to several listeners, in their order."""
 
     def __init__(self, *listeners: Listener) -> None:
         self._listeners = listeners
 
-    def began(self, epoch: int, batch: int, history: Sequence[Mapping[str, Any]]) -> None:
-        """Tells all."""
+    def on_start(self, epoch: int, batch: int, history: Sequence[Mapping[str, Any]]) -> None:
+        """Forward to every listener."""
         for listener in self._listeners:
-            listener.began(epoch, batch, history)
+            listener.on_start(epoch, batch, history)
 
-    def stepped(self, step: Step) -> None:
-        """Tells all."""
+    def on_step(self, step: Step) -> None:
+        """Forward to every listener."""
         for listener in self._listeners:
-            listener.stepped(step)
+            listener.on_step(step)
 
-    def finished_epoch(self, line: Mapping[str, Any]) -> None:
-        """Tells all."""
+    def on_epoch_end(self, line: Mapping[str, Any]) -> None:
+        """Forward to every listener."""
         for listener in self._listeners:
-            listener.finished_epoch(line)
+            listener.on_epoch_end(line)
 
 
 class RunLog(Listener):
@@ -84,18 +84,18 @@ class RunLog(Listener):
         self._board = _tensorboard(directory)
 
     def note(self, message: str) -> None:
-        """A line in `log.txt`, with the time."""
+        """Append a line to `log.txt`, with the time."""
         with self._log.open("a", encoding="utf-8") as file:
             file.write(f"{datetime.now():%Y-%m-%d %H:%M:%S} {message}\n")
 
-    def began(self, epoch: int, batch: int, history: Sequence[Mapping[str, Any]]) -> None:
-        """Starts the files, or brings them to where the checkpoint is."""
+    def on_start(self, epoch: int, batch: int, history: Sequence[Mapping[str, Any]]) -> None:
+        """Start the files, or bring them to where the checkpoint is."""
         write_text(self._metrics, "".join(json.dumps(line) + "\n" for line in history))
         place = f"epoch {epoch}, batch {batch + 1}"
         self.note(f"goes on at {place}" if batch or history else f"begins at {place}")
 
-    def finished_epoch(self, line: Mapping[str, Any]) -> None:
-        """One line in each file."""
+    def on_epoch_end(self, line: Mapping[str, Any]) -> None:
+        """Append one line to each file."""
         with self._metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         self.note(epoch_line(line, self._epochs))
@@ -106,7 +106,7 @@ class RunLog(Listener):
 
 
 def epoch_line(line: Mapping[str, Any], epochs: int) -> str:
-    """An epoch in a line for people."""
+    """Return one line about an epoch."""
     metrics = [(k, v) for k, v in line.get("metrics", {}).items() if " " not in k]
     return "  ".join(
         [

@@ -11,10 +11,10 @@ from ranp.schemas import read_file
 
 
 def list_runs(directory: Path) -> list[dict[str, Any]]:
-    """The runs below a directory, by name, with their results as far as they have come.
+    """List the runs below a directory, by name, with their results so far.
 
     Args:
-        directory: Holds run directories.
+        directory: Directory of run directories.
     """
     if not directory.is_dir():
         raise UsageError(f"'{directory}' does not exist; `ranp train` makes runs in runs/")

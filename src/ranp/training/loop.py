@@ -42,7 +42,7 @@ AVERAGED_EPOCHS = 5
 
 
 class Diverged(RanpError):
-    """The loss is no longer a finite number."""
+    """The loss became NaN or infinite."""
 
 
 class Trainer:
@@ -63,18 +63,18 @@ class Trainer:
         directory: Path,
         listener: Listener | None = None,
     ) -> None:
-        """Prepares training; a checkpoint in the directory is loaded.
+        """Set up training; a checkpoint in the directory is loaded.
 
         Args:
-            fabric: Launched: device, precision and processes.
+            fabric: Launched Fabric: device, precision and processes.
             model: The network with its first weights. It is the one that is trained, unless
                 `config.optimize` puts a faster copy in its place: `Trainer.model`.
             task: Loss and metrics.
-            config: How to train.
+            config: Settings of the loop.
             train: Training batches of this process.
             validation: Validation batches of this process.
-            directory: Where checkpoints lie.
-            listener: Is told how it goes.
+            directory: Directory of the checkpoints.
+            listener: Listener to the run.
         """
         self.fabric, self.task, self.config = fabric, task, config
         self.train, self.validation = train, validation
@@ -100,14 +100,14 @@ class Trainer:
         self._saved = time.monotonic()
 
     def fit(self) -> Progress:
-        """Trains until the last epoch is over.
+        """Train until the last epoch is over.
 
         Raises:
             Interrupted: A signal came; a checkpoint was written first.
             Diverged: The loss became NaN or infinite; the batch is named.
         """
         progress = self.progress
-        self.listener.began(progress.epoch, progress.batch, progress.history)
+        self.listener.on_start(progress.epoch, progress.batch, progress.history)
         recompute = checkpointed(self.model) if self.config.recompute else nullcontext()
         with self._stop, recompute, ExitStack() as stack:
             if self.config.optimize:
@@ -134,7 +134,7 @@ class Trainer:
             progress.seconds += time.perf_counter() - began
             ids = tuple(case for batch in micro_batches for case in batch["id"])
             samples = len(ids) * self.fabric.world_size
-            self.listener.stepped(
+            self.listener.on_step(
                 Step(progress.epoch, progress.batch, total, loss, samples, progress.seconds, ids)
             )
             if stopped:
@@ -217,7 +217,7 @@ class Trainer:
         progress.history.append(line)
         progress.epoch, progress.batch, progress.loss = progress.epoch + 1, 0, 0.0
         self._save()
-        self.listener.finished_epoch(line)
+        self.listener.on_epoch_end(line)
 
     def _samples_per_second(self) -> float:
         """Over the epoch, validation included."""
@@ -253,14 +253,14 @@ def evaluate(
     on_device: Callable[[Batch], dict[str, Any]] | None = None,
     between: Callable[[], None] = lambda: None,
 ) -> dict[str, float]:
-    """The metrics of a network, the same on one process or several.
+    """Return the metrics of a network, the same on one process or several.
 
     Args:
-        fabric: Launched: device, precision and processes.
+        fabric: Launched Fabric: device, precision and processes.
         model: The network; it is left in eval mode.
-        task: Says what is measured.
+        task: Task that measures.
         loader: Validation batches of this process.
-        on_device: Moves a batch to where the network is.
+        on_device: Moves a batch to the device of the network.
         between: Called before each batch.
     """
     model.eval()
@@ -297,4 +297,4 @@ def _require_cpu(device: torch.device) -> None:
 def _require_scalar(loss: Tensor) -> None:
     if not isinstance(loss, Tensor) or loss.dim() != 0:
         came = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
-        raise UsageError(f"the task's loss must be a scalar tensor; it gave {came}")
+        raise UsageError(f"the task's loss must be a scalar tensor, got {came}")

@@ -14,7 +14,7 @@ Factory = Callable[..., nn.Module]
 
 
 def build_network(config: NetworkConfig, factory: Factory | None = None) -> nn.Module:
-    """Builds the full network.
+    """Build the full network.
 
     Args:
         config: Its name and options.

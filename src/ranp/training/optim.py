@@ -14,7 +14,7 @@ from ranp.training.config import OptimizerConfig, ScheduleConfig
 def make_optimizer(
     config: OptimizerConfig, parameters: Iterable[nn.Parameter]
 ) -> torch.optim.Optimizer:
-    """Makes the optimizer of a configuration."""
+    """Build the optimizer of a configuration."""
     if config.name == "sgd":
         return torch.optim.SGD(
             parameters,
@@ -29,7 +29,7 @@ def make_optimizer(
 
 
 def learning_rate(config: ScheduleConfig, base: float, epoch: int, epochs: int) -> float:
-    r"""The learning rate of an epoch.
+    r"""Return the learning rate of an epoch.
 
     - constant: :math:`\eta`
     - exponential: :math:`\eta \exp(-d (e - 1))` with decay d

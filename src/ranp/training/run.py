@@ -46,7 +46,7 @@ _PRECISION = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
 
 def make_fabric(config: Config, devices: int = 1, nodes: int = 1) -> Fabric:
-    """The engine for devices, precision and processes; launched, so processes run from here on."""
+    """Return a launched Fabric: devices, precision and processes."""
     from lightning_fabric import Fabric
 
     many = devices * nodes > 1
@@ -70,14 +70,14 @@ def train(
     nodes: int = 1,
     listener: Listener | None = None,
 ) -> dict[str, Any]:
-    """Trains a network, from nothing to a record; a run that is complete is not run again.
+    """Train a network up to its record; a run that is complete is not run again.
 
     Args:
-        job: What to train.
+        job: The job.
         resume: Whether to go on where the run directory holds a run.
-        devices: Devices, or processes on a CPU, of each node.
-        nodes: Machines.
-        listener: Is told how it goes, on the first process.
+        devices: Number of devices, or processes on a CPU, of each node.
+        nodes: Number of machines.
+        listener: Listener to the run, on the first process.
 
     Returns:
         The record: metrics with mean and standard deviation, epochs, seconds, costs.
@@ -186,7 +186,7 @@ def validation_loader(cases: Cases, config: Config, shard: Shard = Shard()) -> L
 
 
 def averaged(history: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """Mean and standard deviation (n - 1) of every metric over the last five epochs."""
+    """Return mean and standard deviation (n - 1) of every metric over the last five epochs."""
     lines = [line["metrics"] for line in history[-AVERAGED_EPOCHS:]]
     columns = {name: [line[name] for line in lines] for name in lines[-1]}
     return {
@@ -200,7 +200,7 @@ def averaged(history: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
 
 
 def _optimization(model: nn.Module) -> dict[str, Any]:
-    """What `ranp.optimize` kept, and how many times as fast it was."""
+    """Return what `ranp.optimize` kept, and the speedup."""
     record = optimization_of(model)
     return {"kept": record.kept, "speedup": record.speedup}
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 def coordinates(shape: Sequence[int]) -> list[NDArray[np.float32]]:
-    """Voxel centres along each axis from -1 to 1, shaped to broadcast against the whole grid."""
+    """Return voxel centres along each axis from -1 to 1, shaped to broadcast over the grid."""
     axes = []
     for axis, length in enumerate(shape):
         line = (2 * np.arange(length) + 1) / length - 1
@@ -18,7 +18,7 @@ def coordinates(shape: Sequence[int]) -> list[NDArray[np.float32]]:
 
 
 def smooth_field(rng: np.random.Generator, shape: Sequence[int], knots: int) -> NDArray[np.float32]:
-    """A random field of about unit variance: normal values on a coarse grid, interpolated.
+    """Draw a random field of about unit variance: normal values on a coarse grid, interpolated.
 
     Args:
         rng: Where the knots' values come from; their number does not depend on `shape`, so a

@@ -113,7 +113,7 @@ MOTIONS = _all_motions()
 
 @dataclass(frozen=True)
 class Clip:
-    """What a clip shows, before it is rendered at some size and length."""
+    """Content of a clip, before it is rendered at some size and length."""
 
     motion: Motion
     mirrored: bool
@@ -126,7 +126,7 @@ class Clip:
 
 
 def draw_clip(classes: int, seed: int, index: int) -> Clip:
-    """Draws clip `index` of the endless synthetic data set `seed`; classes take turns."""
+    """Draw clip `index` of the endless synthetic data set `seed`; classes take turns."""
     rng = np.random.default_rng(np.random.SeedSequence([_STREAM, seed, index]))
     return Clip(
         motion=MOTIONS[index % classes],
@@ -141,7 +141,7 @@ def draw_clip(classes: int, seed: int, index: int) -> Clip:
 
 
 def render(clip: Clip, frames: int, height: int, width: int) -> NDArray[np.uint8]:
-    """The clip as RGB frames [T, H, W, 3]."""
+    """Render the clip as RGB frames [T, H, W, 3]."""
     aspect = width / height
     y = (np.arange(height)[:, None] + 0.5) / height
     x = (np.arange(width)[None, :] + 0.5) / height

@@ -31,7 +31,7 @@ class Shape:
 
 
 def draw_shape(seed: int, index: int) -> Shape:
-    """Draws shape `index` of the endless synthetic data set `seed`."""
+    """Draw shape `index` of the endless synthetic data set `seed`."""
     category = CATEGORIES[index % len(CATEGORIES)]
     rng = np.random.default_rng(np.random.SeedSequence([_STREAM, seed, index]))
     surfaces = BUILDERS[category.name](lambda low, high: float(rng.uniform(low, high)))

@@ -23,18 +23,18 @@ class Surface:
     draw: Callable[[np.random.Generator, int], Points]
 
     def at(self, x: float = 0.0, y: float = 0.0, z: float = 0.0) -> Surface:
-        """The surface moved to another place."""
+        """Return the surface moved to another place."""
         offset = np.array([x, y, z])
         return Surface(self.area, lambda rng, n: self.draw(rng, n) + offset)
 
     def turned(self, axis: str, degrees: float) -> Surface:
-        """The surface rotated about a coordinate axis through the origin."""
+        """Return the surface rotated about a coordinate axis through the origin."""
         rotation = rotation_matrix(axis, degrees)
         return Surface(self.area, lambda rng, n: self.draw(rng, n) @ rotation.T)
 
 
 def rotation_matrix(axis: str, degrees: float) -> NDArray[np.float64]:
-    """The right-handed rotation about a coordinate axis."""
+    """Return the right-handed rotation about a coordinate axis."""
     c, s = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
     first, second = {"x": (1, 2), "y": (2, 0), "z": (0, 1)}[axis]
     matrix = np.eye(3)
@@ -55,7 +55,7 @@ def joined(surfaces: Sequence[Surface]) -> Surface:
 
 
 def box(length: float, height: float, width: float) -> Surface:
-    """An axis-parallel box centred in the origin: extents along x, y, z."""
+    """Return an axis-parallel box centred in the origin: extents along x, y, z."""
     extent = np.array([length, height, width])
     faces = np.array([height * width, length * width, length * height])
 
@@ -69,7 +69,7 @@ def box(length: float, height: float, width: float) -> Surface:
 
 
 def frustum(bottom: float, top: float, height: float, *, capped: bool = True) -> Surface:
-    """A cone's frustum standing on y = 0 with radii `bottom` and `top`; a cylinder if equal."""
+    """Return a frustum standing on y = 0 with radii `bottom` and `top`; a cylinder if equal."""
     side = np.pi * (bottom + top) * np.hypot(height, bottom - top)
     caps = np.pi * np.array([bottom**2, top**2]) * capped
     areas = np.array([side, *caps])
@@ -91,7 +91,7 @@ def frustum(bottom: float, top: float, height: float, *, capped: bool = True) ->
 
 
 def rod(start: Vector, end: Vector, radius: float) -> Surface:
-    """A cylinder from one point to another."""
+    """Return a cylinder from one point to another."""
     a, b = np.array(start), np.array(end)
     length = float(np.linalg.norm(b - a))
     up = (b - a) / length
@@ -103,12 +103,12 @@ def rod(start: Vector, end: Vector, radius: float) -> Surface:
 
 
 def wheel(radius: float, width: float) -> Surface:
-    """A disc in the x-y plane, centred in the origin, its axle along z."""
+    """Return a disc in the x-y plane, centred in the origin, its axle along z."""
     return rod((0, 0, -width / 2), (0, 0, width / 2), radius)
 
 
 def ellipsoid(x: float, y: float, z: float) -> Surface:
-    """An ellipsoid with the given radii, centred in the origin."""
+    """Return an ellipsoid with the given radii, centred in the origin."""
     radii = np.array([x, y, z])
     p = 1.6075  # Knud Thomsen's approximation of the area, within 1.1 %
     powers = radii**p
@@ -129,7 +129,7 @@ def ellipsoid(x: float, y: float, z: float) -> Surface:
 
 
 def arc(radius: float, thickness: float, start: float, end: float) -> Surface:
-    """A bent tube in the x-y plane about the origin, from angle `start` to `end` in degrees."""
+    """Return a bent tube in the x-y plane about the origin, from `start` to `end` in degrees."""
     low, high = np.radians(start), np.radians(end)
 
     def draw(rng: np.random.Generator, n: int) -> Points:
