@@ -37,10 +37,14 @@ __all__ = ["Fit", "Result", "fit", "plan", "prune", "score", "search", "trace"]
 
 
 def trace(
-    model: nn.Module, example_input: ExampleInput, *, protect: Iterable[str] = ()
+    model: nn.Module,
+    example_input: ExampleInput,
+    *,
+    protect: Iterable[str] = (),
+    switches: Mapping[str, Iterable[Any]] | None = None,
 ) -> ChannelGraph:
-    """Finds out which channels of a model belong together (see `ranp.graph.build_graph`)."""
-    return build_graph(model, example_input, protect=protect)
+    """Find out which channels of a model belong together (see `ranp.graph.build_graph`)."""
+    return build_graph(model, example_input, protect=protect, switches=switches)
 
 
 def score(
@@ -209,6 +213,7 @@ def prune(
     floor: Floor = 0,
     multiple: int = 1,
     protect: Iterable[str] = (),
+    switches: Mapping[str, Iterable[Any]] | None = None,
 ) -> Result:
     """Makes a network smaller before it is trained.
 
@@ -241,6 +246,8 @@ def prune(
             needs: as many as there are classes before a head, and never one.
         multiple: Round channel counts up to a multiple of it.
         protect: Layers whose neurons must all stay.
+        switches: Attributes that decide which layers the forward calls, and their values (see
+            `ranp.graph.build_graph`): `{"decoder.deep_supervision": (True, False)}`.
 
     Returns:
         The slim model, the plan, the scores, and the costs before and after.
@@ -257,7 +264,12 @@ def prune(
     check_sparsity(sparsity)
     check_init(init)
     traced = pipeline.trace(
-        model, loader, example_input=example_input, forward=forward, protect=protect
+        model,
+        loader,
+        example_input=example_input,
+        forward=forward,
+        protect=protect,
+        switches=switches,
     )
     run = make_forward(loss, forward) if choice.method.needs_data else None
     until_stable = batches == "auto"
@@ -296,6 +308,7 @@ def fit(
     floor: Floor = 0,
     multiple: int = 1,
     protect: Iterable[str] = (),
+    switches: Mapping[str, Iterable[Any]] | None = None,
 ) -> Fit:
     """Prunes a network just as much as its budgets ask for.
 
@@ -339,6 +352,8 @@ def fit(
             needs: as many as there are classes before a head, and never one.
         multiple: Round channel counts up to a multiple of it.
         protect: Layers whose neurons must all stay.
+        switches: Attributes that decide which layers the forward calls, and their values (see
+            `ranp.graph.build_graph`): `{"decoder.deep_supervision": (True, False)}`.
 
     Returns:
         What `ranp.prune` returns, with the sparsity, the budgets, what the networks cost, which
@@ -375,7 +390,9 @@ def fit(
         recompute=recompute,
         device=device or default_device(),
     )
-    traced = pipeline.trace(model, peeked, example_input=(1, *step.sample), protect=protect)
+    traced = pipeline.trace(
+        model, peeked, example_input=(1, *step.sample), protect=protect, switches=switches
+    )
     run = make_forward(loss, forward) if needs_data else None
     scoring = Scoring(run, batches, per, weights, seed, scores=scores)
     loss = loss if forward is None else None  # only the user's forward knows the target
