@@ -37,10 +37,14 @@ __all__ = ["Fit", "Result", "fit", "plan", "prune", "score", "search", "trace"]
 
 
 def trace(
-    model: nn.Module, example_input: ExampleInput, *, protect: Iterable[str] = ()
+    model: nn.Module,
+    example_input: ExampleInput,
+    *,
+    protect: Iterable[str] = (),
+    switches: Mapping[str, Iterable[Any]] | None = None,
 ) -> ChannelGraph:
     """Find out which channels of a model belong together (see `ranp.graph.build_graph`)."""
-    return build_graph(model, example_input, protect=protect)
+    return build_graph(model, example_input, protect=protect, switches=switches)
 
 
 def score(
@@ -191,6 +195,7 @@ def prune(
     floor: Floor = 0,
     multiple: int = 1,
     protect: Iterable[str] = (),
+    switches: Mapping[str, Iterable[Any]] | None = None,
 ) -> Result:
     """Make a network smaller before it is trained.
 
@@ -221,6 +226,8 @@ def prune(
             needs: as many as there are classes before a head, and never one.
         multiple: Round channel counts up to a multiple of it.
         protect: Layers whose neurons must all stay.
+        switches: Attributes that decide which layers the forward calls, and their values (see
+            `ranp.graph.build_graph`): `{"decoder.deep_supervision": (True, False)}`.
 
     Returns:
         The slim model, the plan, the scores, and the costs before and after.
@@ -229,7 +236,12 @@ def prune(
     check_sparsity(sparsity)
     check_init(init)
     traced = pipeline.trace(
-        model, loader, example_input=example_input, forward=forward, protect=protect
+        model,
+        loader,
+        example_input=example_input,
+        forward=forward,
+        protect=protect,
+        switches=switches,
     )
     run = make_forward(loss, forward) if choice.method.needs_data else None
     until_stable = batches == "auto"
@@ -268,6 +280,7 @@ def fit(
     floor: Floor = 0,
     multiple: int = 1,
     protect: Iterable[str] = (),
+    switches: Mapping[str, Iterable[Any]] | None = None,
 ) -> Fit:
     """Prune a network just as much as its budgets ask for.
 
@@ -309,6 +322,7 @@ def fit(
         seed: As in `prune`.
         protect: As in `prune`.
         per: As in `prune`; samples are scored one by one in any case where memory is short.
+        switches: As in `prune`.
 
     Returns:
         What `ranp.prune` returns, with the sparsity, the budgets, what the networks cost, which
@@ -337,7 +351,9 @@ def fit(
         recompute=recompute,
         device=device or default_device(),
     )
-    traced = pipeline.trace(model, peeked, example_input=(1, *step.sample), protect=protect)
+    traced = pipeline.trace(
+        model, peeked, example_input=(1, *step.sample), protect=protect, switches=switches
+    )
     given = loss is not None or forward is not None
     run = make_forward(loss, forward) if needs_data or given else None
     scoring = Scoring(run, batches, per, weights, seed, scores=scores)

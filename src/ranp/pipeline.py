@@ -14,7 +14,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.text import Text
 from torch import Tensor, nn
 
 from ranp.errors import UsageError
@@ -127,6 +128,7 @@ def trace(
     forward: Forward | None = None,
     graph: ChannelGraph | None = None,
     protect: Iterable[str] = (),
+    switches: Mapping[str, Iterable[Any]] | None = None,
 ) -> Traced:
     """Trace a network, once.
 
@@ -139,6 +141,7 @@ def trace(
             anything.
         graph: The model's channel graph, if there is one already; it must protect what must stay.
         protect: Layers whose neurons must all stay.
+        switches: Attributes that decide which layers the forward calls, and their values.
     """
     model, protect = unwrap(model), tuple(protect)
     batches = loader if isinstance(loader, Batches) else Batches(loader)
@@ -148,7 +151,8 @@ def trace(
     if example_input is None:
         batches = peek(batches.loader) if batches.first is None else batches
         example_input = _example(batches, forward)
-    return Traced(model, build_graph(model, example_input, protect=protect), batches, protect)
+    graph = build_graph(model, example_input, protect=protect, switches=switches)
+    return Traced(model, graph, batches, protect)
 
 
 def _example(batches: Batches, forward: Forward | None) -> ExampleInput:
@@ -333,8 +337,9 @@ class Result:
         return self.plan.summary()
 
     def __rich__(self) -> RenderableType:
-        """Return the table of before and after, and the kept neurons of every layer."""
-        return plan_summary(self.plan.method, self.plan.costs, self.plan.layers)
+        """Return kept neurons of every layer, costs before and after, notes of the tracing."""
+        notes = [Text(note) for note in self.chooser.graph.notes]
+        return Group(plan_summary(self.plan.method, self.plan.costs, self.plan.layers), *notes)
 
     def __str__(self) -> str:
         """Return the same as text."""

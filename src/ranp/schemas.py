@@ -85,6 +85,7 @@ class PlanFile(_File):
     costs: dict[str, dict[str, Amount]]
     versions: Texts
     protect: list[str]
+    switches: dict[str, list[Any]] = {}
     inputs: _Inputs
     layers: Annotated[list[_Layer], Field(min_length=1), AfterValidator(_unique)]
     shapes: Annotated[list[NamedShape], AfterValidator(_unique)]

@@ -87,6 +87,16 @@ def test_operations_and_parameters_are_kept(model, loader, loss):
     assert by_params.alternatives == ()
 
 
+def test_a_share_of_memory_is_one_of_what_the_network_takes(model, loader, loss):
+    """The CUDA context is there in any case: 512 MiB here, and the network takes less."""
+    context, step = 512 * 2**20, {**STEP, "device": "cuda"}
+    result = ranp.fit(model, loader, loss, memory="50%", **step)
+    full, slim = (result.figures[name]["memory"] - context for name in ("full", "slim"))
+    assert full < context
+    assert 0.45 * full < slim <= 0.5 * full
+    assert result.budgets[0].limit == context + 0.5 * full
+
+
 def test_of_several_budgets_the_tightest_binds(model, loader, loss):
     memory, parameters = peak(model), sum(p.numel() for p in model.parameters())
     result = ranp.fit(model, loader, loss, memory=0.95 * memory, params=parameters // 4, **STEP)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ranp.errors import TraceError, UsageError
 from ranp.graph import Divergence, build_graph, check, rule, unwrap
 from ranp.graph.operation import RULES
+from ranp.graph.tracing import Mode
 from ranp.slimming import slim_model
 from tests.oracle import compare, random_alive, randomize_, unchanged
 from tests.zoo.case import Net, conv, floats
@@ -197,7 +198,7 @@ def test_train_mode_out_of_reach_is_noted() -> None:
     model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 8), nn.BatchNorm1d(8))
     graph = build_graph(model, (1, 3, 4, 4))
     assert "train mode could not be traced" in graph.notes[0]
-    assert set(graph.passes) == {False}
+    assert set(graph.passes) == {Mode(False)}
 
 
 def test_wrappers_are_opened(tmp_path) -> None:

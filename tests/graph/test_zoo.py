@@ -11,6 +11,7 @@ from torch import nn
 
 from ranp.graph import ChannelGraph, build_graph, index_dims
 from ranp.graph.operation import tensors_within
+from ranp.graph.tracing import Mode
 from ranp.slimming import slim_model
 from tests.oracle import Comparison, compare, random_alive, randomize_, unchanged
 from tests.zoo.case import Case
@@ -109,7 +110,7 @@ def test_the_oracle_notices_a_shifted_slot(case: Case) -> None:
     model.double().eval()
     alive = random_alive(graph, 0.5)
     slim = slim_model(model, graph, alive)
-    evaluated = {call.name for call in graph.passes[False].layers}
+    evaluated = {call.name for call in graph.passes[Mode(False)].layers}
     tried = 0
     for name, full in model.named_parameters():
         if full.dim() < 2 or not any(_belongs(name, layer) for layer in evaluated):

@@ -12,7 +12,7 @@ from ranp.graph import Alive, build_graph, slim_meta_copy
 from ranp.pruning import Chooser
 from ranp.resources import Costs, predict_training_memory
 from ranp.resources.budgets import Budget, find_resource
-from ranp.resources.training_memory import LossNotCounted, TrainingMemory
+from ranp.resources.training_memory import CUDA_CONTEXT, LossNotCounted, TrainingMemory
 
 CPU_MARGIN = 0.015
 """The share of a memory budget that is left over on a CPU: predictions are up to 1 % too small."""
@@ -49,6 +49,10 @@ class Costing:
             elif name == "memory":
                 result[name] = float(self.memory(alive, step).peak)
         return result
+
+    def constants(self, step: TrainingStep) -> Figures:
+        """Return what any network takes, however small: on CUDA, the context."""
+        return {"memory": float(CUDA_CONTEXT)} if step.device == "cuda" else {}
 
     def memory(self, alive: Alive, step: TrainingStep) -> TrainingMemory:
         """Return the predicted memory of a training step."""

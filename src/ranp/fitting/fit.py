@@ -112,8 +112,11 @@ def fit_choice(
         dict.fromkeys(["memory", "flops", "params", *(budget.resource for budget in budgets)])
     )
     whole = costing.figures(full, step, counted)
+    constants = costing.constants(step)
     predicted = tuple(
-        budget.absolute(whole[budget.resource]) for budget in budgets if budget.resource in whole
+        budget.absolute(whole[budget.resource], constants.get(budget.resource, 0.0))
+        for budget in budgets
+        if budget.resource in whole
     )
     timed = next((budget for budget in budgets if budget.resource not in whole), None)
     found = least_pruned(costing, step, predicted)

@@ -4,16 +4,16 @@ from ranp.graph.build import (
     build_graph,
     check_values,
     protect_patterns,
+    rebuild_slim,
     slim_meta_copy,
     unwrap,
-    widths,
 )
 from ranp.graph.channel_graph import Alive, ChannelGraph, ClassArray, Count, Layer, measure
 from ranp.graph.inputs import ExampleInput, Inputs, TensorShape, describe_inputs
 from ranp.graph.operation import rule
 from ranp.graph.propagation import IS_OUTPUT, Contraction, Extent, ModuleCall, is_leaf
 from ranp.graph.replay import Divergence, check
-from ranp.graph.surgery import index_dims, named_tensors, rebuild
+from ranp.graph.surgery import index_dims, named_tensors
 
 __all__ = [
     "IS_OUTPUT",
@@ -38,9 +38,8 @@ __all__ = [
     "measure",
     "named_tensors",
     "protect_patterns",
-    "rebuild",
+    "rebuild_slim",
     "rule",
     "slim_meta_copy",
     "unwrap",
-    "widths",
 ]

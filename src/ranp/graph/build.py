@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -14,12 +14,14 @@ from torch.nn.parameter import is_lazy
 
 import ranp.graph.rules  # noqa: F401  (fills the registry of rules)
 from ranp.errors import TraceError, UsageError, suggest
+from ranp.graph.attributes import update_channel_counts
 from ranp.graph.channel_graph import Alive, ChannelGraph, Layer
 from ranp.graph.inputs import ExampleInput, Inputs, TensorShape, describe_inputs
 from ranp.graph.labels import Dims, LabelArray, LabelSpace
-from ranp.graph.propagation import Decisions, LayerCall, Pass, Propagator
+from ranp.graph.propagation import Decisions, LayerCall, Pass, Propagator, is_layer
 from ranp.graph.replay import Divergence, check
 from ranp.graph.surgery import named_tensors, rebuild
+from ranp.graph.tracing import Mode
 
 _MOST_TRIALS = 200
 # The dimension of channels where it is not the one after the batch.
@@ -27,7 +29,11 @@ _CHANNELS = {"LayerNorm": -1, "RMSNorm": -1}
 
 
 def build_graph(
-    model: nn.Module, example_input: ExampleInput, *, protect: Iterable[str] = ()
+    model: nn.Module,
+    example_input: ExampleInput,
+    *,
+    protect: Iterable[str] = (),
+    switches: Mapping[str, Iterable[Any]] | None = None,
 ) -> ChannelGraph:
     """Find out which channels of a model belong together.
 
@@ -42,19 +48,23 @@ def build_graph(
         example_input: A tensor, a shape, a sequence of arguments, or a mapping of keyword
             arguments; only shapes matter.
         protect: Names of layers (or patterns such as "decoder.*") whose neurons must all stay.
+        switches: Attributes that decide which layers the forward reaches, and all the values that
+            they will have: `{"decoder.deep_supervision": (True, False)}`. The model is traced
+            with each, so that the slim one can be switched too.
 
     Raises:
         TraceError: The forward fails, or uses an operation that has no rule.
-        UsageError: A protected name matches nothing.
+        UsageError: A protected name or a switch matches nothing.
     """
     model = unwrap(model)
     _check_model(model)
+    values = {name: tuple(given) for name, given in (switches or {}).items()}
     inputs = describe_inputs(model, example_input)
     patterns = protect_patterns(model, protect)
     decisions = Decisions()
     notes: list[str] = []
     for _ in range(_MOST_TRIALS):
-        graph = _trace(model, inputs, decisions, patterns, notes)
+        graph = _trace(model, inputs, decisions, patterns, values, notes)
         try:
             # A wrong reading can fit one trial by chance.
             for seed in range(2 if decisions.readings else 1):
@@ -146,23 +156,56 @@ def _trace(
     inputs: Inputs,
     decisions: Decisions,
     protect: tuple[str, ...],
+    switches: Mapping[str, tuple[Any, ...]],
     notes: Sequence[str],
 ) -> ChannelGraph:
-    """Run the label pass in both modes, over one space of labels."""
+    """Run the label pass in all modes, over one space of labels."""
     space = LabelSpace()
     shapes = {name: TensorShape.of(tensor) for name, tensor in named_tensors(model)}
     labels = {name: _initial_dims(model, name, shape, space) for name, shape in shapes.items()}
-    passes: dict[bool, Pass] = {}
-    for training in (False, True):
+    passes: dict[Mode, Pass] = {}
+    for mode in _modes(model, switches):
         propagator = Propagator(model, space, decisions, protect)
         try:
-            passes[training] = propagator.run(shapes, labels, inputs, training=training)
+            passes[mode] = propagator.run(shapes, labels, inputs, mode)
         except TraceError as error:
             # Train mode can be out of reach of the example (batch norm over a single value).
-            if not training or not isinstance(error.__cause__, ValueError):
+            if not mode.training or not isinstance(error.__cause__, ValueError):
                 raise
             notes = [*notes, f"train mode could not be traced: {error}"]
-    return _assemble(shapes, space, labels, passes, inputs, notes)
+    graph = _assemble(shapes, space, labels, passes, inputs)
+    return replace(graph, notes=(*notes, *_unreached(model, graph)), switches=switches)
+
+
+def _modes(model: nn.Module, switches: Mapping[str, tuple[Any, ...]]) -> list[Mode]:
+    """Return the model's own state in eval and train mode, then each other value of a switch."""
+    modes = [Mode(False), Mode(True)]
+    for name, values in switches.items():
+        module, _, attribute = name.rpartition(".")
+        try:
+            present = getattr(model.get_submodule(module), attribute)
+        except AttributeError as error:
+            raise UsageError(
+                f"switch '{name}' must be an attribute of a module: {error}"
+            ) from error
+        modes += [
+            Mode(t, (name, value)) for value in values if value != present for t in (False, True)
+        ]
+    return modes
+
+
+def _unreached(model: nn.Module, graph: ChannelGraph) -> list[str]:
+    """Return a note that names the layers that no traced forward calls, if there are any."""
+    reached = {name.partition("#")[0] for name in graph.layers}
+    missed = [n for n, module in model.named_modules() if is_layer(module) and n not in reached]
+    if not missed:
+        return []
+    shown = ", ".join(f"'{name}'" for name in missed[:3]) + (" ..." if len(missed) > 3 else "")
+    return [
+        f"{len(missed)} layers that the forward does not call keep all their channels ({shown}); a "
+        "forward that does will fail: name what switches it, such as "
+        "switches={'decoder.deep_supervision': (True, False)}"
+    ]
 
 
 def _initial_dims(model: nn.Module, name: str, tensor: TensorShape, space: LabelSpace) -> Dims:
@@ -184,26 +227,24 @@ def _assemble(
     shapes: Mapping[str, TensorShape],
     space: LabelSpace,
     labels: Mapping[str, Dims],
-    passes: Mapping[bool, Pass],
+    passes: Mapping[Mode, Pass],
     inputs: Inputs,
-    notes: Sequence[str],
 ) -> ChannelGraph:
     """Number the classes and rewrite everything from labels to classes."""
     roots, class_of = np.unique(
         space.find(np.arange(len(space), dtype=np.int64)), return_inverse=True
     )
     rewrite = _Rewriting(class_of)
-    finished: dict[bool, Pass] = rewrite(passes)
+    finished: dict[Mode, Pass] = rewrite(passes)
     return ChannelGraph(
         layers=_layers(call for label_pass in finished.values() for call in label_pass.layers),
         tensors=rewrite(labels),
         shapes=shapes,
         pinned={int(class_of[root]): reason for root, reason in space.pin_reasons().items()},
         classes=len(roots),
-        calls=finished[False].calls,
-        contractions=finished[False].contractions,
+        calls=finished[Mode(False)].calls,
+        contractions=finished[Mode(False)].contractions,
         inputs=inputs,
-        notes=tuple(notes),
         passes=finished,
     )
 
@@ -267,10 +308,26 @@ def slim_meta_copy(model: nn.Module, graph: ChannelGraph, alive: Alive) -> nn.Mo
         shape = [size if dim is None else int(alive[dim].sum()) for size, dim in pairs]
         return torch.empty(shape, dtype=tensor.dtype, device="meta")
 
-    return rebuild(model, replace, widths(graph, alive))
+    return rebuild_slim(model, graph, alive, replace)
 
 
-def widths(graph: ChannelGraph, alive: Alive) -> dict[str, int]:
+def rebuild_slim(
+    model: nn.Module, graph: ChannelGraph, alive: Alive, replace: Callable[[str, Tensor], Tensor]
+) -> nn.Module:
+    """Return a copy of a model with the channels that live, and with counts that agree with them.
+
+    Args:
+        model: The full model.
+        graph: Its channel graph.
+        alive: Which classes stay.
+        replace: Makes the replacement of a named parameter or buffer.
+    """
+    slim = rebuild(model, replace, _widths(graph, alive))
+    update_channel_counts(slim, graph, alive)
+    return slim
+
+
+def _widths(graph: ChannelGraph, alive: Alive) -> dict[str, int]:
     """Return the channels that enter each leaf module of the slim model, where they are fewer."""
     result: dict[str, int] = {}
     for label_pass in graph.passes.values():

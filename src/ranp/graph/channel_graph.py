@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ranp.graph.inputs import Inputs, TensorShape
 from ranp.graph.propagation import Contraction, Extent, ModuleCall, Pass
+from ranp.graph.tracing import Mode
 
 ClassArray = NDArray[np.int64]
 Alive = NDArray[np.bool_]
@@ -54,6 +56,8 @@ class ChannelGraph:
         contractions: Convolutions and matrix products in eval mode.
         inputs: What the network was traced with.
         notes: What was found out by trial, for people to read.
+        passes: What each forward that was traced left behind.
+        switches: Attributes that were switched to reach more layers, and their values.
     """
 
     layers: Mapping[str, Layer]
@@ -65,7 +69,8 @@ class ChannelGraph:
     contractions: tuple[Contraction, ...]
     inputs: Inputs
     notes: tuple[str, ...] = ()
-    passes: Mapping[bool, Pass] = field(default_factory=dict, repr=False)
+    passes: Mapping[Mode, Pass] = field(default_factory=dict, repr=False)
+    switches: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     @cached_property
     def removable(self) -> Alive:

@@ -19,7 +19,7 @@ from ranp.errors import RanpError, TraceError
 from ranp.graph.inputs import Inputs, TensorShape
 from ranp.graph.labels import Dim, Dims, LabelArray, LabelSpace, unlabelled
 from ranp.graph.operation import RULES, Operation, Rule, tensors_in, tensors_within
-from ranp.graph.tracing import Site, Tracer
+from ranp.graph.tracing import Mode, Site, Tracer
 from ranp.user_code import describe_failure
 
 IS_OUTPUT = "it is the network's output"
@@ -86,6 +86,15 @@ class ModuleCall:
 
 
 @dataclass(frozen=True)
+class ModuleChannels:
+    """A call of a module that has modules: channels of all tensors that enter and leave it."""
+
+    name: str
+    inputs: Extent
+    outputs: Extent
+
+
+@dataclass(frozen=True)
 class Contraction:
     """A sum of products (convolution, matrix product); its multiply-adds are prod(extent)."""
 
@@ -100,6 +109,7 @@ class Pass:
     records: tuple[Record, ...]
     layers: tuple[LayerCall, ...]
     calls: tuple[ModuleCall, ...]
+    channels: tuple[ModuleChannels, ...]
     contractions: tuple[Contraction, ...]
 
 
@@ -120,6 +130,7 @@ class Propagator(Tracer):
         self._records: list[Record] = []
         self._layers: list[LayerCall] = []
         self._calls: list[ModuleCall] = []
+        self._channels: list[ModuleChannels] = []
         self._contractions: list[Contraction] = []
         self._weight_labels: Mapping[str, Dims] = {}
         self._dims = WeakTensorKeyDictionary()
@@ -133,19 +144,18 @@ class Propagator(Tracer):
         tensors: Mapping[str, TensorShape],
         labels: Mapping[str, Dims],
         inputs: Inputs,
-        *,
-        training: bool,
+        mode: Mode,
     ) -> Pass:
-        """Run one forward in train or eval mode.
+        """Run one forward.
 
         Args:
             tensors: The shapes of the parameters and buffers by name.
             labels: Their labels.
             inputs: What to call the model with.
-            training: Whether in train mode.
+            mode: Train or eval mode, and what is switched.
         """
         self._weight_labels = labels
-        output = self.forward(tensors, inputs, training=training)
+        output = self.forward(tensors, inputs, mode)
         for tensor in tensors_within(output):
             for dim in self.dims(tensor):
                 self.space.pin(dim, IS_OUTPUT)
@@ -153,6 +163,7 @@ class Propagator(Tracer):
             tuple(self._records),
             tuple(self._layers),
             tuple(self._calls),
+            tuple(self._channels),
             tuple(self._contractions),
         )
 
@@ -199,11 +210,11 @@ class Propagator(Tracer):
 
     def _layer_name(self, weight: Tensor) -> str:
         """Return the running layer; for a weight used elsewhere its owner, else its own name."""
-        if _is_layer(self.model.get_submodule(self.path)):
+        if is_layer(self.model.get_submodule(self.path)):
             return self.path
         origin: str = self._origin.get(weight, self.path)
         owner = origin.rpartition(".")[0]
-        return owner if _is_layer(self.model.get_submodule(owner)) else origin
+        return owner if is_layer(self.model.get_submodule(owner)) else origin
 
     def add_contraction(self, *extent: int | LabelArray) -> None:
         """Record a sum of products for the resource counters."""
@@ -226,8 +237,12 @@ class Propagator(Tracer):
                 self.pin(dim, "channel numbers are fixed by the code")
 
     def module_ends(self, path: str, module: nn.Module, inputs: Any, output: Any) -> None:
-        """Record calls of leaf modules for the resource counters."""
-        if ".parametrizations" in path or not is_leaf(module):
+        """Record calls of leaf modules for the resource counters, channels of all others."""
+        if ".parametrizations" in path:
+            return
+        if not is_leaf(module):
+            sides = [tuple(map(self._channels_of, tensors_in(s))) for s in (inputs, output)]
+            self._channels.append(ModuleChannels(path, *sides))
             return
         first_in = next(iter(tensors_in(inputs)), None)
         first_out = next(iter(tensors_in(output)), None)
@@ -236,6 +251,10 @@ class Propagator(Tracer):
             self._calls.append(
                 ModuleCall(path, kind, self.extent(first_in), self.extent(first_out))
             )
+
+    def _channels_of(self, tensor: Tensor) -> int | LabelArray:
+        """Return the channels of a tensor; none where it has no dimension for them."""
+        return self.extent(tensor)[1] if tensor.dim() > 1 else 0
 
     def operation_begins(self, site: Site) -> None:
         """Remember the site of the operation."""
@@ -317,5 +336,6 @@ def is_leaf(module: nn.Module) -> bool:
     return all(name == "parametrizations" for name, _ in module.named_children())
 
 
-def _is_layer(module: nn.Module) -> bool:
+def is_layer(module: nn.Module) -> bool:
+    """Return whether a module is a convolution or linear layer."""
     return isinstance(module, (nn.Linear, nn.modules.conv._ConvNd))

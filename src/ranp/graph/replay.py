@@ -45,10 +45,10 @@ def check(slim: nn.Module, graph: ChannelGraph, alive: Alive) -> None:
         name: replace(graph.shapes[name], shape=tuple(tensor.shape))
         for name, tensor in named_tensors(slim)
     }
-    for training, label_pass in graph.passes.items():
+    for mode, label_pass in graph.passes.items():
         replay = _Replay(slim, graph, label_pass.records, alive)
         try:
-            replay.forward(shapes, graph.inputs, training=training)
+            replay.forward(shapes, graph.inputs, mode)
         except Divergence:
             raise
         except TraceError as error:

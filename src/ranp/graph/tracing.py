@@ -29,6 +29,20 @@ from ranp.user_code import describe_failure
 Site = tuple[str, int, str]
 
 
+@dataclass(frozen=True)
+class Mode:
+    """How a forward is traced.
+
+    Attributes:
+        training: Whether in train mode.
+        switch: An attribute such as "decoder.deep_supervision", and the value it is set to; None
+            where the model is traced as it is.
+    """
+
+    training: bool
+    switch: tuple[str, Any] | None = None
+
+
 @dataclass
 class _Frame:
     path: str
@@ -83,16 +97,19 @@ class Tracer(TorchDispatchMode):
         """The module that is running, for people to read."""
         return f"'{self.path}'" if self.path else "the network's own forward"
 
-    def forward(self, tensors: Mapping[str, TensorShape], inputs: Inputs, *, training: bool) -> Any:
+    def forward(self, tensors: Mapping[str, TensorShape], inputs: Inputs, mode: Mode) -> Any:
         """Call the model; a forward that raises comes out as `TraceError`.
 
         Args:
             tensors: The shapes of its parameters and buffers by name.
             inputs: What to call it with.
-            training: Whether in train mode.
+            mode: Train or eval mode, and what is switched.
         """
+        if mode.switch is not None:
+            module, _, name = mode.switch[0].rpartition(".")
+            setattr(self.model.get_submodule(module), name, mode.switch[1])
         try:
-            with _fake_tensors(), self._module_hooks(), training_mode(self.model, training):
+            with _fake_tensors(), self._module_hooks(), training_mode(self.model, mode.training):
                 weights = {name: shape.materialize() for name, shape in tensors.items()}
                 self.tensors_made(weights)
                 args, kwargs = inputs.materialize()

@@ -170,13 +170,16 @@ class Budget:
             return f"{100 * self.limit:g} % of the full network's {self.resource}"
         return describe(self.resource, self.limit)
 
-    def absolute(self, full: float) -> Budget:
+    def absolute(self, full: float, constant: float = 0.0) -> Budget:
         """Return the same bound in absolute figures.
 
         Args:
             full: What the full network takes of the resource.
+            constant: How much of that any network takes: the share is one of the rest.
         """
-        return Budget(self.resource, self.limit * full) if self.of_full else self
+        if not self.of_full:
+            return self
+        return Budget(self.resource, constant + self.limit * (full - constant))
 
     def total(self, costs: Costs) -> float:
         """Return what a counted network takes of the resource.

@@ -50,6 +50,7 @@ class Plan:
         settings: Sparsity, lambda, seed and all else the choice depends on.
         costs: Resources of the full and of the slim network.
         protect: Layers that the user protected.
+        switches: Attributes of the network that may be switched (see `ranp.graph.build_graph`).
         network: What the network is called on the command line, if it has a name.
         versions: Of the software that made the plan.
     """
@@ -61,6 +62,7 @@ class Plan:
     settings: Mapping[str, Any]
     costs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     protect: tuple[str, ...] = ()
+    switches: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     network: str | None = None
     versions: Mapping[str, str] = field(
         default_factory=lambda: {"ranp": __version__, "torch": str(torch.__version__)}
@@ -83,6 +85,7 @@ class Plan:
             },
             shapes={name: tensor.shape for name, tensor in graph.shapes.items()},
             inputs=_inputs_to_json(graph.inputs),
+            switches=graph.switches,
             **about,
         )
 
@@ -135,7 +138,7 @@ class Plan:
             self._check_shapes(model)
         if graph is None:
             inputs = self._example(model, transfer) if example_input is None else example_input
-            graph = build_graph(model, inputs, protect=self.protect)
+            graph = build_graph(model, inputs, protect=self.protect, switches=self.switches)
         return slim_model(model, graph, self.alive(graph, transfer=transfer), init=init, seed=seed)
 
     def alive(self, graph: ChannelGraph, *, transfer: bool = False) -> Alive:
@@ -143,6 +146,12 @@ class Plan:
         unknown = self.layers.keys() ^ graph.layers.keys()
         if unknown:
             name = next(n for n in [*self.layers, *graph.layers] if n in unknown)
+            if f"{name}.weight" in graph.shapes and name in self.layers:
+                raise IntegrityError(
+                    f"plan and network disagree: the network's forward does not call '{name}'; "
+                    "switch it as when the plan was made (deep supervision?), or make the plan "
+                    "with switches"
+                )
             where = "the plan" if name in self.layers else "the network"
             raise IntegrityError(f"plan and network disagree: only {where} has a layer '{name}'")
         alive = ~graph.removable
@@ -210,6 +219,7 @@ class Plan:
             "costs": {name: dict(totals) for name, totals in self.costs.items()},
             "versions": dict(self.versions),
             "protect": list(self.protect),
+            **_switches_to_json(self.switches),
             "inputs": dict(self.inputs),
             "layers": [
                 {"name": name, "neurons": layer.neurons, "kept": list(layer.kept)}
@@ -246,9 +256,15 @@ class Plan:
             settings=content["settings"],
             costs=content["costs"],
             protect=tuple(content["protect"]),
+            switches={k: tuple(v) for k, v in content.get("switches", {}).items()},
             network=content["network"],
             versions=content["versions"],
         )
+
+
+def _switches_to_json(switches: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+    """Return the entry of a plan's switches; none without any, as in plans of earlier versions."""
+    return {"switches": {k: list(v) for k, v in switches.items()}} if switches else {}
 
 
 def _inputs_to_json(inputs: Inputs) -> dict[str, Any]:

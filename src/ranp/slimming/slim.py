@@ -15,9 +15,8 @@ from ranp.graph import (
     check,
     index_dims,
     named_tensors,
-    rebuild,
+    rebuild_slim,
     unwrap,
-    widths,
 )
 from ranp.models.initialization import glorot_normal_, orthogonal_
 
@@ -50,10 +49,11 @@ def slim_model(
     check_init(init)
     model = unwrap(model)
     check_same_shapes(model, graph)
-    slim = rebuild(
+    slim = rebuild_slim(
         model,
+        graph,
+        alive,
         lambda name, tensor: index_dims(tensor, _kept_slots(graph, alive, name)),
-        widths(graph, alive),
     )
     check(slim, graph, alive)
     if init == "keep":
