@@ -15,6 +15,7 @@ from typing import Any
 from ranp.errors import RanpError, UsageError, is_out_of_memory, suggest
 
 _PACKAGE = str(Path(__file__).parent)
+_LOADED: dict[str, None] = {}
 
 
 def load_module(name: str, what: str) -> ModuleType:
@@ -27,13 +28,20 @@ def load_module(name: str, what: str) -> ModuleType:
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
-        return importlib.import_module(name)
+        module = importlib.import_module(name)
     except RanpError:
         raise
     except ImportError as error:
         raise UsageError(f"{what}: cannot import '{name}' ({error})") from error
     except Exception as error:
         raise UsageError(f"{what}: importing '{name}' raises {describe_failure(error)}") from error
+    _LOADED[name] = None
+    return module
+
+
+def loaded_modules() -> tuple[str, ...]:
+    """Return the names of the user's modules that were loaded, for processes that need them too."""
+    return tuple(_LOADED)
 
 
 def load_object(name: str, what: str) -> Any:

@@ -62,7 +62,8 @@ def test_train_and_evaluate_by_name(tmp_path):
 @pytest.mark.slow
 def test_compare_by_name(tmp_path):
     arguments = ("--methods", "full,squared,thin", "--budget", "energy=40%", "--seeds", 2)
-    found = json.loads(run(tmp_path, "compare", RECIPE, *arguments, "--out", "c", "--json"))
+    arguments += ("--out", "c", "--jobs", 2, "--json")  # the other process knows them too
+    found = json.loads(run(tmp_path, "compare", "--recipe", RECIPE, *arguments))
     (at,) = found["budgets"]
     rows = {row["method"]: row for row in at["rows"]}
     assert at["resource"] == "energy" and rows.keys() == {"full", "squared", "thin"}

@@ -223,8 +223,7 @@ def _compare_recipe(
     for text in budgets:
         parse_budget_text(text)
     factory = load_object(network, "network") if network else None
-    own = [] if factory is None else [factory]
-    store = open_store(out / "cells", TrainingCells, *own, recompute=recompute)
+    store = open_store(out / "cells", TrainingCells, recompute=recompute)
     cells = TrainingCells(store, data, factory)
     design = make_design(cells, config, names, budgets, seeds)
     say(quiet, f"Comparison: {out}")

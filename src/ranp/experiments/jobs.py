@@ -13,10 +13,12 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
 from ranp.errors import RanpError, UsageError
 from ranp.experiments.store import Cell, Compute, OnCell, Store, ignore_cell
+from ranp.user_code import load_module, loaded_modules
 
 Cluster = Literal["slurm", "local"]
 Jobs = int | Cluster
@@ -62,16 +64,40 @@ def complete_cells(
         return store.complete(cells, compute, on_cell, wait=True)
 
 
+@dataclass(frozen=True)
+class _Setup:
+    """What another process needs to compute the same.
+
+    Attributes:
+        threads: Number of threads.
+        modules: Names of the user's modules, which may register methods, networks and data sets.
+    """
+
+    threads: int
+    modules: tuple[str, ...]
+
+    @classmethod
+    def here(cls) -> _Setup:
+        """Return the setup of this process."""
+        import torch
+
+        return cls(torch.get_num_threads(), loaded_modules())
+
+    def apply(self) -> None:
+        """Set this process up."""
+        import torch
+
+        torch.set_num_threads(self.threads)
+        for name in self.modules:
+            load_module(name, "--import")
+
+
 @contextlib.contextmanager
 def _helpers(count: int, store: Store, cells: Sequence[Cell], compute: Compute) -> Iterator[None]:
     """Start processes that compute cells as long as this one does."""
-    import torch
-
     context = multiprocessing.get_context("spawn")
     helpers = [
-        context.Process(
-            target=_help, args=(_device(number), torch.get_num_threads(), store, cells, compute)
-        )
+        context.Process(target=_help, args=(_device(number), _Setup.here(), store, cells, compute))
         for number in range(1, 1 + min(count, len(store.missing(cells)) - 1))
     ]
     for helper in helpers:
@@ -95,16 +121,14 @@ def _device(number: int) -> str | None:
 
 
 def _help(
-    device: str | None, threads: int, store: Store, cells: Sequence[Cell], compute: Compute
+    device: str | None, setup: _Setup, store: Store, cells: Sequence[Cell], compute: Compute
 ) -> None:
     """Compute cells; one that fails is left to the process that started this one, which tells."""
-    import torch
-
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if device is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = device
-    torch.set_num_threads(threads)
     with contextlib.suppress(Exception, KeyboardInterrupt):
+        setup.apply()
         store.complete(cells, compute)
 
 
@@ -119,10 +143,8 @@ def _end_with_parent() -> None:
 class _CellJob:
     """One cell as a job; preempted or out of time, it is queued again and goes on."""
 
-    def __call__(self, threads: int, store: Store, cell: Cell, compute: Compute) -> int:
-        import torch
-
-        torch.set_num_threads(threads)
+    def __call__(self, setup: _Setup, store: Store, cell: Cell, compute: Compute) -> int:
+        setup.apply()
         return store.complete([cell], compute)
 
     def checkpoint(self, *arguments: Any) -> Any:
@@ -136,8 +158,6 @@ def _submit(
     cluster: str, store: Store, cells: Sequence[Cell], compute: Compute, on_cell: OnCell
 ) -> int:
     """Compute every missing cell in a job of its own, in one job array, and wait for all."""
-    import torch
-
     try:
         import submitit
     except ImportError as error:
@@ -146,9 +166,7 @@ def _submit(
     executor = submitit.AutoExecutor(folder=store.directory.parent / "jobs", cluster=cluster)
     executor.update_parameters(name="ranp", timeout_min=_MOST_MINUTES)
     n = len(missing)
-    jobs = executor.map_array(
-        _CellJob(), [torch.get_num_threads()] * n, [store] * n, missing, [compute] * n
-    )
+    jobs = executor.map_array(_CellJob(), [_Setup.here()] * n, [store] * n, missing, [compute] * n)
     computed, failed = 0, []
     for done, (job, cell) in enumerate(zip(jobs, missing, strict=True), len(cells) - n):
         on_cell(cell, done, len(cells))

@@ -296,7 +296,7 @@ def race(
     allocator = make_allocator(
         build,
         train,
-        Store(Path(out) / "cells", code=code_fingerprint(train)),
+        Store(Path(out) / "cells", code=code_fingerprint(Racing, build, train)),
         score_with=score_with,
         example_input=example_input,
         name=name,

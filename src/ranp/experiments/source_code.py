@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ranp.files import sha256
-from ranp.user_code import is_written_here
+from ranp.user_code import is_written_here, loaded_modules
 
 _ONLY_SHOWS = ("ranp.report", "ranp.recording", "ranp.cli")
 _DIGITS = 16
@@ -20,14 +20,15 @@ _DIGITS = 16
 def code_fingerprint(*objects: Any) -> str:
     """Return a hash of the modules that define some functions or classes, and all they import.
 
-    Comments, docstrings and blank lines do not count, nor do installed packages, whose versions
-    are stored with results, nor what only shows results.
+    Modules of the user that were loaded by name count too: they may register a method. Comments,
+    docstrings and blank lines do not count, nor do installed packages, whose versions are stored
+    with results, nor what only shows results.
 
     Args:
         objects: Functions or classes, of this package or of the user.
     """
     found: dict[str, str] = {}
-    waiting = [vars(sys.modules[each.__module__])["__name__"] for each in objects]
+    waiting = [*(each.__module__ for each in objects), *loaded_modules()]
     while waiting:
         name = waiting.pop()
         path = None if name in found or name.startswith(_ONLY_SHOWS) else _source(name)
