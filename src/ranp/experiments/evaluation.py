@@ -135,6 +135,9 @@ def _at_budget(
             for method, by_seed in found.items()
         ],
         "least_flip_p": least_flip_p(seeds),
+        "against_full": _against(
+            runs.reference, "full", "the full network", accuracies, differences
+        ),
         "against_thin": _against_thin(runs.reference, accuracies, differences),
         "conclusion": _conclusion(runs.reference, differences, seeds),
         "cautions": _cautions({name: each for name, each in found.items() if name not in twins}),
@@ -148,20 +151,30 @@ def _against_thin(
 ) -> str:
     """Return the first sentence of a comparison: how the reference does against thin."""
     thin = next((name for name in (THIN, SAME_AT_A_BUDGET[THIN]) if name in accuracies), None)
-    ours = accuracies.get(reference or "", {})
-    if reference is None or reference == thin or not ours:
+    if reference is None or reference == thin or not accuracies.get(reference):
         return ""
-    common = [seed for seed in accuracies.get(thin or "", {}) if seed in ours]
-    if thin is None or not common:
-        return (
-            f"How {reference} does against thinning by hand is not known: thin was not trained "
-            "with it; name it among the methods."
-        )
-    theirs = accuracies[thin]
+    return _against(reference, thin, "thinning by hand", accuracies, differences) or (
+        f"How {reference} does against thinning by hand is not known: thin was not trained "
+        "with it; name it among the methods."
+    )
+
+
+def _against(
+    reference: str | None,
+    other: str | None,
+    called: str,
+    accuracies: Mapping[str, Mapping[int, float]],
+    differences: Mapping[str, Difference],
+) -> str:
+    """Return a sentence on the reference and another network; none where one was not trained."""
+    ours, theirs = accuracies.get(reference or "", {}), accuracies.get(other or "", {})
+    common = [seed for seed in theirs if seed in ours]
+    if reference is None or other is None or not common:
+        return ""
     difference = compare_paired([ours[s] for s in common], [theirs[s] for s in common])
-    tested = differences.get(thin) or differences.get(SAME_AT_A_BUDGET[THIN])
+    tested = differences.get(other) or differences.get(SAME_AT_A_BUDGET.get(other, ""))
     corrected = None if tested is None else tested.p_holm
-    return describe_difference(reference, "thinning by hand", replace(difference, p_holm=corrected))
+    return describe_difference(reference, called, replace(difference, p_holm=corrected))
 
 
 def _conclusion(reference: str | None, differences: Mapping[str, Difference], seeds: int) -> str:

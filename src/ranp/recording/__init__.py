@@ -1,7 +1,7 @@
-"""What a pruning leaves behind for its report: plain values, complete and compact.
+"""Records of prunings for their reports: plain values, complete and compact.
 
-A record holds everything that the report shows and the page's slider needs, so that reports are
-made from files alone, later, elsewhere, without the network and without torch.
+A record holds everything that the report shows, so that it is made from files alone, without the
+network and without torch.
 """
 
 from ranp.recording.record import make_record, write_record

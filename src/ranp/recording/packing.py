@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 
 def pack(values: NDArray[np.integer[Any]]) -> dict[str, str]:
-    """Whole numbers from 0 on as base64 of 2 or 4 bytes each, little-endian."""
+    """Return unsigned integers as base64 of 2 or 4 bytes each, little-endian."""
     kind = "u2" if values.size == 0 or values.max() < 2**16 else "u4"
     return {"dtype": kind, "base64": base64.b64encode(values.astype(f"<{kind}").tobytes()).decode()}
 
 
 def rounded(value: float) -> float:
-    """Six significant digits: enough to draw and to read."""
+    """Round to six significant digits: enough to draw and to read."""
     return float(f"{value:.6g}")

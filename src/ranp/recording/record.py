@@ -42,9 +42,9 @@ def make_record(
     """Return everything that a report shows of a pruning, as plain values.
 
     Args:
-        chooser: What the plan was chosen by.
-        plan: What was chosen.
-        command: The command line that makes it again.
+        chooser: Chooser of the plan.
+        plan: Plan.
+        command: Command line that makes it again.
         data: What the network was scored with, for people.
         measured: By network ("full", "slim"), measured figures of a training step: `seconds` and
             `peak_bytes`.
@@ -53,7 +53,7 @@ def make_record(
             deep networks.
         fit: Training step and budgets that the network was fitted to (see
             `ranp.fitting.Fitted.about`).
-        files: What else the run wrote; their hashes are noted.
+        files: Other files of the run by name; their hashes are stored.
     """
     graph = chooser.graph
     if timelines is None:

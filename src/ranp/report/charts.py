@@ -1,4 +1,4 @@
-"""The geometry of charts. Templates draw it as SVG; nothing here knows of HTML."""
+"""The geometry of charts; templates draw it as SVG."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Tick:
-    """A mark on an axis: where, and what it says."""
+    """A labelled place on an axis."""
 
     at: float
     label: str
 
 
 def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Round numbers that cover [low, high], about so many."""
+    """Return about so many round numbers that cover [low, high]."""
     if not high > low:
         return [low]
     raw = (high - low) / about
@@ -71,10 +71,10 @@ class Picture:
 
 
 def network_picture(layers: Sequence[Mapping[str, Any]], topology: Mapping[str, Any]) -> Picture:
-    """Layers from left to right, deeper ones lower; so an encoder and decoder make a U.
+    """Lay out layers from left to right, deeper ones lower: encoder and decoder make a U.
 
     Args:
-        layers: With `name`, `neurons`, `kept` and `fixed`, in order.
+        layers: Layers with `name`, `neurons`, `kept` and `fixed`, in order.
         topology: `space`, `feeds` and `adds`, as recorded.
     """
     levels = _levels(topology["space"])
@@ -111,7 +111,7 @@ def network_picture(layers: Sequence[Mapping[str, Any]], topology: Mapping[str, 
 
 
 def _levels(spaces: Sequence[Sequence[int] | None]) -> list[int]:
-    """How often the resolution was halved; a layer of unknown size stays where the last was."""
+    """Return how often the resolution was halved; a layer of unknown size stays with the last."""
     edges: list[float] = []
     for space in spaces:
         if space is None:
@@ -123,7 +123,7 @@ def _levels(spaces: Sequence[Sequence[int] | None]) -> list[int]:
 
 
 def _channel_width(neurons: Sequence[int], width: float) -> float:
-    """How wide a channel may be for all layers to fit; by halving, as slots have a minimum."""
+    """Return how wide a channel may be for all layers to fit, by bisection."""
     low, high = 0.0, width
     for _ in range(40):
         unit = (low + high) / 2
@@ -135,7 +135,7 @@ def _channel_width(neurons: Sequence[int], width: float) -> float:
 
 
 def _is_level(levels: Sequence[int], i: int, j: int) -> bool:
-    """Whether a straight line from layer to layer passes over all that is between them."""
+    """Return whether a straight line between two layers passes over those in between."""
     return levels[i] == levels[j] and all(level > levels[i] for level in levels[i + 1 : j])
 
 
@@ -193,12 +193,12 @@ def line_chart(
     steps: bool = False,
     marks: Iterable[tuple[float, str]] = (),
 ) -> LineChart:
-    """Lines of points over a common axis.
+    """Lay out lines of points over a common axis.
 
     Args:
         lines: Points by name.
-        width: Of the plot.
-        height: Of the plot.
+        width: Width of the plot.
+        height: Height of the plot.
         from_zero: Whether the vertical axis begins at zero.
         steps: Whether a value holds until the next point.
         marks: Places on the horizontal axis with a word each.
@@ -241,7 +241,7 @@ def line_chart(
 
 @dataclass(frozen=True)
 class Point:
-    """A network: where it stands, and between what its accuracy lies."""
+    """A network: its place, and the ends of its interval."""
 
     name: str
     x: float
@@ -279,14 +279,14 @@ def scatter(
     height: float = 210,
     end: int | None = None,
 ) -> Scatter:
-    """Accuracy (up) against a cost (across, logarithmic where it spans more than a factor of 8).
+    """Lay out accuracy (up) against a cost (across, logarithmic beyond a factor of 8).
 
     Points that would cover each other stand side by side: networks of one budget cost the same.
 
     Args:
         points: Name, cost, accuracy, its lower and upper end, numbers of the colour and the shape.
-        width: Of the plot.
-        height: Of the plot.
+        width: Width of the plot.
+        height: Height of the plot.
         end: Number of the point that the frontier of every colour ends at; without it, no
             frontiers are drawn.
     """
@@ -342,7 +342,7 @@ _POINT = 6.0  # whiskers apart, dots overlapping by half: places on the axis sta
 
 
 def _side_by_side(places: Sequence[float], width: float) -> list[float]:
-    """Places on an axis, moved as little as it takes for points not to cover each other."""
+    """Return places on an axis, moved as little as it takes for points to be told apart."""
     order = sorted(range(len(places)), key=lambda i: places[i])
     clusters: list[list[int]] = []
     for i in order:
@@ -362,14 +362,14 @@ def _side_by_side(places: Sequence[float], width: float) -> list[float]:
 
 
 def _first(cluster: Sequence[int], places: Sequence[float], width: float) -> float:
-    """Where a cluster's first point stands: its middle is where theirs is, inside of the axis."""
+    """Return the place of a cluster's first point; its middle is that of its points, if inside."""
     middle = sum(places[i] for i in cluster) / len(cluster)
     reach = _POINT * (len(cluster) - 1)
     return min(max(middle - reach / 2, 0.0), max(width - reach, 0.0))
 
 
 def decades(low: float, high: float) -> list[float]:
-    """1, 3, 10, 30, ... around a range; the ends lie outside of it."""
+    """Return 1, 3, 10, 30, ... that cover a range."""
     exponents = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
     marks = [float(f"{m}e{e}") for e in exponents for m in (1, 3)]
     first = max(i for i, mark in enumerate(marks) if mark <= low)

@@ -1,4 +1,4 @@
-"""A page that compares networks: accuracy against what they cost, with intervals, and a table."""
+"""The page of a comparison: accuracy against costs, with intervals, and a table."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ COSTS = {
     "cpu_seconds": ("CPU seconds", "measured", 2),
     "minutes": ("minutes", "measured", 2),
 }
-"""Columns of the table, where networks have them: label, how it was found, digits at the least."""
+"""Columns of the table: label, how the cost was found, least digits."""
 
 DRAWN = tuple(key for key in COSTS if key != "param_mb")
-"""What accuracy is drawn against."""
+"""Costs that accuracy is drawn against."""
 
 
 @dataclass(frozen=True)
@@ -34,16 +34,15 @@ class Compared:
     """A network of a comparison.
 
     Attributes:
-        name: Of the network, or of the method that made it.
-        accuracy: Its mean accuracy.
+        name: Name of the network, or of the method that made it.
+        accuracy: Mean accuracy.
         low: Lower end of the interval; the mean itself if there is none.
         high: Upper end.
         costs: Any of `COSTS`, by key.
-        runs: How many runs the mean is over.
-        more: Further columns of the table, by heading: what is shown, or that and what it is
-            sorted by.
-        series: Networks of a series have one colour; by default each is one of its own.
-        group: Networks of a group have one shape, such as those of one budget.
+        runs: Number of runs that the mean is over.
+        more: Further columns of the table by heading: a text, or a text and its sort key.
+        series: Series that gives the colour; by default each network is its own.
+        group: Group that gives the shape, such as a budget.
     """
 
     name: str
@@ -59,16 +58,16 @@ class Compared:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Networks side by side, in the order in which they are listed.
+    """Networks to compare, in order.
 
     Attributes:
-        title: Of the page.
-        metric: What accuracy means here, such as "mIoU, %".
-        interval: What the intervals are, such as "95 % of the mean over 5 seeds".
-        networks: The networks.
-        command: The command that makes it again.
+        title: Title of the page.
+        metric: Name and unit of the accuracy, such as "mIoU, %".
+        interval: Meaning of the intervals, such as "95 % of the mean over 5 seeds".
+        networks: Networks.
+        command: Command that makes it again.
         answers: Headings, and sentences on what the figures show.
-        bounds: Between what accuracy can lie; whiskers end there, numbers do not.
+        bounds: Least and largest possible accuracy, at which whiskers end.
         full: Name of the full network, at which the frontier of every series ends.
     """
 
@@ -87,10 +86,10 @@ class Plot:
     """Accuracy against one cost.
 
     Attributes:
-        key: Of the cost.
-        label: For people.
-        how: The cost was found.
-        view: The points.
+        key: Name of the cost.
+        label: Label for people.
+        how: How the cost was found.
+        view: Geometry of the plot.
     """
 
     key: str
@@ -104,7 +103,7 @@ class Plots:
     """Accuracy against every cost that networks have.
 
     Attributes:
-        metric: What accuracy means here.
+        metric: Name and unit of the accuracy.
         each: One plot for each cost.
         series: Names of the colours, in order.
         groups: Names of the shapes, in order.
@@ -117,7 +116,7 @@ class Plots:
 
 
 def draw_plots(comparison: Comparison) -> Plots:
-    """The points of a comparison, for each of its costs that is drawn."""
+    """Lay out the networks of a comparison, for each cost that is drawn."""
     networks = comparison.networks
     series = list(dict.fromkeys(each.series or each.name for each in networks))
     groups = list(dict.fromkeys(each.group for each in networks if each.group))
@@ -148,10 +147,10 @@ def draw_plots(comparison: Comparison) -> Plots:
 
 
 def render_comparison(comparison: Comparison) -> str:
-    """The comparison as one HTML page; nothing is fetched, and it reads without JavaScript."""
+    """Return the comparison as one HTML page, which reads without JavaScript too."""
     networks = comparison.networks
     if not networks:
-        raise UsageError("there is nothing to compare: name at least one network")
+        raise UsageError("a comparison must have at least one network, got none")
     keys = [key for key in COSTS if any(key in each.costs for each in networks)]
     digits = {key: _digits(key, networks) for key in keys}
     more = list(dict.fromkeys(heading for each in networks for heading in each.more))
@@ -168,13 +167,13 @@ def render_comparison(comparison: Comparison) -> str:
 
 
 def write_comparison(comparison: Comparison, out: str | Path) -> Path:
-    """Writes the page."""
+    """Write the page."""
     write_text(out, render_comparison(comparison))
     return Path(out)
 
 
 def interval_cell(each: Compared) -> tuple[str, str]:
-    """The interval as a cell of a table: what is shown, and its width to sort by."""
+    """Return the interval as a cell: its text, and its width to sort by."""
     low, high = _interval(each)
     return (f"{low:.2f} to {high:.2f}", repr(high - low)) if high > low else ("", "")
 
@@ -190,7 +189,7 @@ def _whiskers(each: Compared, bounds: tuple[float, float]) -> tuple[float, float
 
 
 def _digits(key: str, networks: Sequence[Compared]) -> int:
-    """As many as the cheapest network needs to be told from nothing."""
+    """Return as many digits as the cheapest network needs to be told from zero."""
     values = [each.costs[key] for each in networks if each.costs.get(key)]
     return digits_for(min(values, default=1.0), COSTS[key][2])
 
@@ -198,7 +197,7 @@ def _digits(key: str, networks: Sequence[Compared]) -> int:
 def _row(
     each: Compared, keys: Sequence[str], more: Sequence[str], digits: Mapping[str, int]
 ) -> dict[str, Any]:
-    """A row of the table: cells as (text, what it is sorted by)."""
+    """Return a row of the table; a cell is a text and its sort key."""
     cells = [(f"{each.accuracy:.2f}", repr(each.accuracy)), interval_cell(each)]
     cells.append((str(each.runs), str(each.runs)))
     for key in keys:

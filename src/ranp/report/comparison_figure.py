@@ -1,4 +1,4 @@
-"""A comparison as a picture: every run, means and intervals, a panel for each budget."""
+"""The figure of a comparison: every run, means and intervals, a panel for each budget."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _ROW = 0.3
 
 
 def draw_comparison(path: str | Path, result: Result) -> None:
-    """Accuracy of the methods, one below the other; a line shows where the full network is.
+    """Draw the accuracy of the methods, one below the other, and a line at the full network's.
 
     Args:
-        path: Where the picture goes.
-        result: Of a comparison.
+        path: Path of the figure.
+        result: Result of a comparison.
     """
     pyplot = pyplot_module()
     panels = result["budgets"]
@@ -87,6 +87,6 @@ def _method(axes: Any, row: Mapping[str, Any], place: int, color: str) -> None:
 
 
 def _within_bounds(axes: Any) -> None:
-    """An interval may reach beyond what an accuracy can be; the axis does not."""
+    """End the axis at 0 and 100 %, which intervals may exceed."""
     low, high = axes.get_xlim()
     axes.set_xlim(max(low, 0.0), min(high, 100.0))

@@ -1,4 +1,4 @@
-"""A comparison's result as tables: in the terminal, Markdown and CSV, and on its page."""
+"""The result of a comparison as tables for the terminal, Markdown, CSV and its page."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _METRICS = {"dice": "Dice", "miou": "mIoU", "top1": "top-1", "top5": "top-5"}
 
 
 def metric_name(key: str) -> str:
-    """A metric as people write it."""
+    """Return a metric as people write it."""
     first, _, rest = key.partition(" ")
     return f"{_METRICS.get(first, first)} {rest}".strip()
 
 
 def time_key(result: Result) -> tuple[str, str]:
-    """Which time is shown, and its heading: CPU time does not wait for others on the machine."""
+    """Return the time to show and its heading: CPU time does not wait for other processes."""
     if result["device"] == "cpu":
         return "cpu_seconds", "CPU s"
     return "seconds", "seconds"
 
 
 def terminal(result: Result) -> RenderableType:
-    """A table for every budget, with the sentence below it."""
+    """Return a table for every budget, with its sentences below."""
     parts: list[RenderableType] = []
     for at in result["budgets"]:
         goal = metric_name(result["goal"] or "accuracy")
@@ -61,27 +61,29 @@ def terminal(result: Result) -> RenderableType:
 
 
 def heading(at: Mapping[str, Any]) -> str:
-    """A budget as a heading."""
-    name = {"gflops": "GFLOPs", "memory": "MB of activations", "params": "parameters"}
-    amount = f"{at['amount']:,.4g} {name[at['resource']]}"
+    """Return a budget as a heading."""
+    unit = "MB of activations" if at["resource"] == "memory" else at["unit"]
+    amount = f"{at['amount']:,.4g} {unit}"
     asked = at["budget"].partition("=")[2]
     share = f"{asked.rstrip('%')} % of the full network"
     return f"{amount}, {share}" if asked.endswith("%") else amount
 
 
 def sentences(at: Mapping[str, Any]) -> list[str]:
-    """What the data support at a budget, and what to bear in mind."""
+    """Return what the data support at a budget, and the cautions."""
     same = [
         f"{row['method']} is the same network as {row['same_as']} at a given cost."
         for row in at["rows"]
         if row["same_as"]
     ]
-    first = at.get("against_thin")  # comparisons of the version before have none
+    # Comparisons of the version before are not against anything.
+    against = [at.get(key, "") for key in ("against_full", "against_thin")]
+    first = " ".join(filter(None, against))
     return [*([first] if first else []), at["conclusion"], *at["cautions"], *same]
 
 
 def markdown(result: Result) -> str:
-    """The tables and sentences as Markdown."""
+    """Return the tables and sentences as Markdown."""
     lines: list[str] = []
     reference = result["reference"]
     for at in result["budgets"]:
@@ -141,7 +143,7 @@ def _markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> l
 
 
 def summary_csv(result: Result) -> str:
-    """A line for every method and budget; accuracies as shares of 1."""
+    """Return CSV with a line for every method and budget; accuracies are shares of 1."""
     return _csv(
         {
             "budget": at["budget"],
@@ -163,7 +165,7 @@ def summary_csv(result: Result) -> str:
 
 
 def runs_csv(result: Result) -> str:
-    """A line for every run."""
+    """Return CSV with a line for every run."""
     return _csv(
         {
             "budget": at["budget"],
@@ -178,7 +180,7 @@ def runs_csv(result: Result) -> str:
 
 
 def page(result: Result, *, title: str, command: str | None = None) -> Comparison:
-    """The comparison as what its page is made of."""
+    """Return the comparison as the content of its page."""
     several = len(result["budgets"]) > 1
     one_resource = len({at["resource"] for at in result["budgets"]}) == 1
     networks: dict[str, Compared] = {}
@@ -199,45 +201,8 @@ def page(result: Result, *, title: str, command: str | None = None) -> Compariso
         command=command,
         bounds=(0.0, 100.0),
         full="full" if "full" in networks else None,
-        answers=[
-            (heading(at), [*_lost_and_gained(result, at), *sentences(at)])
-            for at in result["budgets"]
-        ],
+        answers=[(heading(at), sentences(at)) for at in result["budgets"]],
     )
-
-
-_BY_HAND = ("thin", "layerwise", "flat")
-"""Names of the network with fewer features by hand."""
-
-
-def _lost_and_gained(result: Result, at: Mapping[str, Any]) -> list[str]:
-    """Say what the reference loses against the full network and gains against thinning by hand."""
-    rows = {row["method"]: row for row in at["rows"] if row["difference"] is not None}
-    ours = next((row for row in at["rows"] if row["method"] == result["reference"]), None)
-    thin = next((name for name in _BY_HAND if name in rows), None)
-    if ours is None or ours["accuracy"] is None:
-        return []
-    goal = metric_name(result["goal"] or "accuracy")
-    claims = [
-        _claim(goal, rows[name]["difference"], what)
-        for name, what in (("full", "the full network"), (thin, f"{thin}, fewer features by hand"))
-        if name in rows
-    ]
-    return [f"{result['reference']} has {' and '.join(claims)}."] if claims else []
-
-
-def _claim(goal: str, difference: Mapping[str, Any], what: str) -> str:
-    """Say by how much the reference is above or below another network, and how sure that is."""
-    points = -100 * difference["mean"]  # differences are other minus reference
-    sure = "one seed: nothing is known of the spread"
-    if difference["low"] is not None:
-        ends = sorted(-100 * difference[key] for key in ("low", "high"))
-        sure = f"95 % interval {ends[0]:+.1f} to {ends[1]:+.1f}"
-        if difference["p_holm"] is not None:
-            p = _p(difference, "p_holm")
-            sure += f", p {p if p.startswith('<') else f'= {p}'}, {difference['n']} seeds"
-    word = "more" if points >= 0 else "less"
-    return f"{abs(points):.1f} points of {goal} {word} than {what} ({sure})"
 
 
 def _compared(result: Result, at: Mapping[str, Any], row: Mapping[str, Any], name: str) -> Compared:
@@ -292,7 +257,7 @@ def _interval(summary: Mapping[str, Any] | None, *, signed: bool = False) -> str
 
 
 def _deviation(row: Mapping[str, Any]) -> str:
-    """The mean deviation from the budget and, where seeds differ, the largest."""
+    """Return the mean deviation from the budget and, where seeds differ, the largest."""
     mean, worst = row["means"].get("deviation"), row["worst_deviation"]
     if mean is None:
         return ""
@@ -315,7 +280,7 @@ def _p(difference: Mapping[str, Any] | None, key: str) -> str:
 
 
 def _figure(value: float | None, digits: int) -> str:
-    """Some significant digits, and no exponent."""
+    """Return a number with some significant digits and without exponent."""
     if value is None:
         return ""
     return f"{value:,.0f}" if value >= 10**digits else f"{value:#.{digits}g}".rstrip(".")

@@ -1,4 +1,4 @@
-"""Pictures, made with matplotlib: colour-blind safe, readable at page width."""
+"""Figures by matplotlib: colour-blind safe, readable at page width."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 
 
 def pyplot_module() -> Any:
-    """Matplotlib's pyplot, drawing to files alone; an error names the extra where it is missing."""
+    """Return matplotlib's pyplot, drawing to files only."""
     try:
         import matplotlib
     except ImportError as error:
-        raise UsageError('pictures need matplotlib: pip install "ranp[plot]"') from error
+        raise UsageError('figures need matplotlib: pip install "ranp[plot]"') from error
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
@@ -26,7 +26,7 @@ def pyplot_module() -> Any:
 
 
 def save_figure(figure: Any, path: str | Path) -> None:
-    """Writes a picture atomically; the ending of the name says which format."""
+    """Write a figure atomically, in the format of the suffix."""
     path = Path(path)
     kind = path.suffix[1:]
     # The same figures give the same file: no date, and names that do not change.
@@ -39,10 +39,10 @@ def save_figure(figure: Any, path: str | Path) -> None:
 def draw_retained(
     path: str | Path, layers: Sequence[str], full: Sequence[int], kept: Mapping[str, Sequence[int]]
 ) -> None:
-    """Neurons per layer: the full network in grey, each method's as bars in front of it.
+    """Draw neurons per layer: the full network in grey, each method's in front of it.
 
     Args:
-        path: Where the picture goes.
+        path: Path of the figure.
         layers: Names of the layers, in order.
         full: Neurons of the full network.
         kept: Kept neurons by method.
@@ -67,12 +67,12 @@ def draw_retained(
 def draw_convergence(
     path: str | Path, curves: Mapping[str, Sequence[tuple[float, float]]], caption: str
 ) -> None:
-    """Loss against wall-clock time.
+    """Draw loss against wall-clock time.
 
     Args:
-        path: Where the picture goes.
+        path: Path of the figure.
         curves: By network, (seconds, loss) after each step.
-        caption: What was trained on what.
+        caption: Title of the figure.
     """
     pyplot = pyplot_module()
     figure, axes = pyplot.subplots(figsize=(6.4, 3.6))
@@ -90,7 +90,7 @@ def draw_convergence(
 
 
 def clean(axes: Any) -> None:
-    """The look of all axes."""
+    """Give axes the style of all figures."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#eeeeee", zorder=0)
     axes.set_axisbelow(True)

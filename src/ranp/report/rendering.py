@@ -1,4 +1,4 @@
-"""From templates to pages: everything escaped, everything inlined, nothing asked of a network."""
+"""Pages from templates: everything is escaped and inlined, nothing is fetched."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_DIGITS = 8
 
 
 def render(template: str, *, script: str, **content: Any) -> str:
-    """A page from a template; its scripts are named by hash, and no others may run in it."""
+    """Return a page from a template; a policy lets its own scripts run, by hash, and no others."""
     environment = templates()
     scripts = [_asset(name) for name in ("page.js", script)]
     policy = "; ".join(
@@ -34,7 +34,7 @@ def render(template: str, *, script: str, **content: Any) -> str:
 
 @cache
 def templates() -> Environment:
-    """Templates that escape everything they are given."""
+    """Return the environment of the templates, which escapes everything."""
     environment = Environment(
         loader=PackageLoader("ranp.report", "assets"),
         autoescape=True,
@@ -58,12 +58,12 @@ def _source_hash(script: str) -> str:
 
 
 def figure(value: float, digits: int = 2) -> str:
-    """A number for reading: whole ones with separators, others with some digits."""
+    """Format a number: whole ones with separators, others with some digits."""
     return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
 
 
 def code(text: str) -> Markup:
-    """Text in which backticks mark what is code, as in Markdown; all else is escaped."""
+    """Return text in which backticks mark code, as in Markdown; all else is escaped."""
     parts = re.split(r"`([^`]+)`", text)
     marked = (
         Markup("<code>{}</code>").format(part) if i % 2 else Markup.escape(part)
@@ -73,11 +73,11 @@ def code(text: str) -> Markup:
 
 
 def digits_for(value: float, least: int) -> int:
-    """How many digits after the point: more where numbers are small, so that three count."""
+    """Return the digits after the decimal point: more where numbers are small."""
     more = 0 if value <= 0 else max(0, math.ceil(-math.log10(value)))
     return min(least + more, MOST_DIGITS)
 
 
 def percent(share: float) -> str:
-    """A share of 1 in per cent; what is small is not called nothing."""
+    """Format a share of 1 in per cent; a small one is not shown as zero."""
     return f"{100 * share:.1f} %" if share >= 0.0005 or share == 0 else "< 0.1 %"

@@ -1,4 +1,4 @@
-"""Reads what runs have stored: records of prunings and trainings, and plans."""
+"""What runs have stored: records of prunings and trainings, and plans."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ EPOCHS = "metrics.jsonl"
 
 @dataclass(frozen=True)
 class StoredRun:
-    """What a run has left in its directory.
+    """Content of a run's directory.
 
     Attributes:
-        name: Of the run, for people.
+        name: Name of the run.
         pruning: The record of its pruning; from a plan alone only part of it; None if the full
             network was trained.
         training: The record of its training, if it was trained.
@@ -35,7 +35,7 @@ class StoredRun:
 
 
 def load_run(path: str | Path) -> StoredRun:
-    """Reads a run's directory, or a plan.
+    """Read a run's directory, or a plan.
 
     Args:
         path: A directory that holds `pruning.json`, `plan.json` or `record.json`, or one of these
@@ -43,7 +43,7 @@ def load_run(path: str | Path) -> StoredRun:
     """
     path = Path(path)
     if not path.exists():
-        raise UsageError(f"'{path}' does not exist; name a run's directory or a plan")
+        raise UsageError(f"'{path}' does not exist; give a run's directory or a plan")
     directory = path if path.is_dir() else path.parent
     pruning = _pruning(directory)
     if path.is_file() and path.name not in (PRUNING, TRAINING):
@@ -89,7 +89,7 @@ def _epochs(directory: Path) -> list[dict[str, Any]]:
 
 
 def _from_plan(plan: dict[str, Any]) -> dict[str, Any]:
-    """What a plan alone knows of a pruning."""
+    """Return what a plan alone knows of a pruning."""
     same = ("network", "method", "settings", "protect", "inputs")
     return {
         **{name: plan[name] for name in same},

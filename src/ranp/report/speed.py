@@ -1,4 +1,4 @@
-"""Full against slim in numbers and in a picture, from the record that `ranp bench` writes."""
+"""Table and figure of the record that `ranp bench` writes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MIB = 2**20
 
 
 def bench_table(comparisons: Sequence[Comparison], title: str) -> Table:
-    """A row per batch and mode: seconds, speed-up, and what share of the promised one it is."""
+    """Return a row per batch and mode: seconds, speed-up, and its share of the theoretical one."""
     result = table(
         title,
         caption="Median of runs in turns; ± is the median distance from it. "
@@ -44,12 +44,12 @@ def bench_table(comparisons: Sequence[Comparison], title: str) -> Table:
 
 
 def draw_bench(path: str | Path, comparisons: Sequence[Comparison], caption: str) -> None:
-    """Bars of the measured speed-up, with a line where the FLOPs promise it.
+    """Draw bars of the measured speed-up, with a line at the one that FLOPs promise.
 
     Args:
-        path: Where the picture goes.
-        comparisons: As `ranp bench` records them.
-        caption: What was measured where.
+        path: Path of the figure.
+        comparisons: Rows that `ranp bench` records.
+        caption: Title of the figure.
     """
     pyplot = pyplot_module()
     figure, axes = pyplot.subplots(figsize=(6.4, 1.2 + 0.42 * len(comparisons)))
