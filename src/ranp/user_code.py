@@ -79,6 +79,24 @@ def call_factory(name: str, what: str) -> Any:
         raise UsageError(f"{what} '{name}' raises {describe_failure(error)}") from error
 
 
+def load_loader(name: str, what: str) -> Any:
+    """Import a loader named `package.module:name`, or call the function that returns one.
+
+    Args:
+        name: Where the loader or the function lives.
+        what: The role it plays; errors begin with it.
+    """
+    loader = load_object(name, what)
+    if callable(loader):
+        loader = call_factory(name, what)
+    if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
+        raise UsageError(
+            f"{what} '{name}' must be a loader of (input, target) batches, or a function that "
+            f"returns one, got {type(loader).__name__}"
+        )
+    return loader
+
+
 @contextmanager
 def blame(what: str) -> Iterator[None]:
     """Turn whatever the user's own code raises into a `UsageError` that names its line.

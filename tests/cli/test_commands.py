@@ -66,7 +66,7 @@ def test_version(ranp):
         (["nonsense"], 2, "nonsense"),
         (["search", SMALL, *INPUT, *DATA, "--seed", "-1"], 2, "'--seed'"),
         (["search", SMALL, *INPUT, *DATA, "--seed", 2**32], 2, "'--seed'"),
-        (["search", SMALL, *INPUT, "--data", "tests.cli.factories:number"], 2, "batches, got int"),
+        (["search", SMALL, *INPUT, "--data", "tests.cli.factories:number"], 2, "one, got int"),
         (["search", SMALL, *INPUT, *DATA, "--loss", "tests.cli.factories:NOT_A_FUNCTION"], 2,
          "must be a function(output, target), got"),
         (["prune", SMALL, *INPUT, *DATA, "--sparsity", ".5", "--lambda", "inf"], 2, "lambda"),

@@ -25,7 +25,7 @@ from ranp.pipeline import Batches, Events, Scoring, peek
 from ranp.pruning import Method, Scores, make_forward
 from ranp.resources.budgets import describe
 from ranp.signals import GracefulStop
-from ranp.user_code import BlamedLoader, blame, blamed, call_factory, load_object
+from ranp.user_code import BlamedLoader, blame, blamed, load_loader, load_object
 
 DEFAULT_SAMPLES = 8
 """Samples to score with if nothing else is said."""
@@ -110,7 +110,7 @@ def open_source(
         )
     settings: dict[str, Any] = {"loss": loss or "cross-entropy"}
     if data is not None and ":" in data and not Path(data).exists():
-        return Source(_own_loader(data), function, None, data, {"data": data, **settings})
+        return Source(load_loader(data, "data"), function, None, data, {"data": data, **settings})
     if network.spec is None:
         raise UsageError(
             f"say what '{network.name}' is scored with: --data package.module:factory, "
@@ -158,17 +158,6 @@ def volume(network: Network, size: int | None) -> tuple[int, int, int]:
     assert network.spec is not None
     _, _, frames, *space = network.input_shape
     return find_dataset(network.spec.dataset).volume(size or space[-1], frames)
-
-
-def _own_loader(data: str) -> Any:
-    """Return the user's own loader."""
-    loader = call_factory(data, "data")
-    if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
-        raise UsageError(
-            f"data '{data}' must return a loader of (input, target) batches, "
-            f"got {type(loader).__name__}"
-        )
-    return loader
 
 
 class ScoringListener(Events):

@@ -9,7 +9,7 @@ import typer
 
 from ranp.cli._common import parse_shape, say, show, show_json
 from ranp.cli._options import FloorOption, InputOption, JsonOption, QuietOption, SeedOption
-from ranp.user_code import call_factory, load_object
+from ranp.user_code import load_loader, load_object
 
 NetworkOption = Annotated[str, typer.Option(help="The full network, as package.module:factory.")]
 TrainOption = Annotated[
@@ -94,4 +94,4 @@ def score_source(data: str | None, loss: str | None) -> tuple[Any, Any] | None:
         return None
     if data is None or loss is None:
         raise UsageError("methods that score with data need both; give --data and --loss")
-    return call_factory(data, "--data"), load_object(loss, "--loss")
+    return load_loader(data, "--data"), load_object(loss, "--loss")
