@@ -131,5 +131,5 @@ def test_splits_partition_the_usable_cases():
         assert not in_split(None, "train", fold)
     with pytest.raises(UsageError, match="'test'"):
         in_split(0, "test", 0)
-    with pytest.raises(UsageError, match="fold 5"):
+    with pytest.raises(UsageError, match="fold must be 0 to 4, got 5"):
         in_split(0, "train", 5)

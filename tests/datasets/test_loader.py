@@ -198,9 +198,9 @@ def test_real_samples_with_workers():
 
 
 def test_wrong_use():
-    with pytest.raises(UsageError, match="batch size 0"):
+    with pytest.raises(UsageError, match="batch size must be positive, got 0"):
         Loader(Cases(Noise(2)), 0, training=False)
     with pytest.raises(UsageError, match="3 cases do not fill"):
         Loader(Cases(Noise(3)), 2, training=True, shard=Shard(0, 2))
-    with pytest.raises(UsageError, match="rank 2"):
+    with pytest.raises(UsageError, match="rank must be 0 to 1, got 2"):
         Shard(2, 2)

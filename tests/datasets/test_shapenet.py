@@ -142,13 +142,13 @@ def test_cache_gives_the_same_and_notices_changes(v0, tmp_path):
     ("suffix", "content", "reason"),
     [
         ("pts", "", "empty"),
-        ("pts", "0 0 zero\n", "no table of numbers"),
-        ("pts", "0 0 0\n1 1\n", "no table of numbers"),
+        ("pts", "0 0 zero\n", "is not a table of numbers"),
+        ("pts", "0 0 0\n1 1\n", "is not a table of numbers"),
         ("pts", "1 1\n2 2\n", "2 columns"),
         ("pts", "0.5 0.5 nan\n", "NaN or infinity"),
         ("pts", "0.5 0.5 0.5\n", "labels for 1 points"),
         ("seg", "1\n1\n", "2 labels for"),
-        ("pts", b"\x89PNG\r\n\x1a\n\xff", "no table of numbers"),
+        ("pts", b"\x89PNG\r\n\x1a\n\xff", "is not a table of numbers"),
     ],
 )
 def test_damaged_shapes_are_named(v0, suffix, content, reason):

@@ -120,5 +120,5 @@ def test_damaged_lists(directory):
 def test_wrong_use(directory):
     with pytest.raises(UsageError, match="no split 'test'"):
         open_reader(directory, "test")
-    with pytest.raises(UsageError, match="fold 3"):
+    with pytest.raises(UsageError, match="fold must be 0 to 2, the three official splits, got 3"):
         open_reader(directory, "train", fold=3)

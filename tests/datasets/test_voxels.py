@@ -90,5 +90,5 @@ def test_refuses_what_has_no_voxels():
         voxelize(np.ones((2, 3)), np.zeros(3, int), 32)
     with pytest.raises(IntegrityError, match="finite"):
         voxelize(np.array([[np.nan, 0, 0]]), np.zeros(1, int), 32)
-    with pytest.raises(UsageError, match="size 4"):
+    with pytest.raises(UsageError, match="voxel grid size must be 8 to 256, got 4"):
         voxelize(np.ones((2, 3)), np.zeros(2, int), 4)

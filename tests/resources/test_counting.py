@@ -206,7 +206,9 @@ def plain(costs):
 def some_alive(graph, share, seed):
     """A random choice with two neurons in every layer: over one, an einsum is no contraction."""
     anything = {name: np.zeros(len(layer)) for name, layer in graph.layers.items()}
-    return at_least(graph, random_alive(graph, share, seed), anything, 2)
+    return at_least(
+        graph, random_alive(graph, share, seed), anything, dict.fromkeys(graph.layers, 2)
+    )
 
 
 def assert_counts_the_slim_network(model, graph, alive, inputs):

@@ -30,6 +30,7 @@ def test_recipes_hold_the_papers_settings():
         "lr": 0.1,
         "weight_decay": 1e-4,
         "momentum": 0.9,
+        "dampening": 0.0,
         "amsgrad": False,
     }
     assert (shapenet.schedule.name, shapenet.schedule.decay) == ("exponential", 0.04)
@@ -49,6 +50,7 @@ def test_recipes_hold_the_papers_settings():
         config = load_config(name)
         assert (config.epochs, config.batch, config.data.size) == (100, 8, size)
         assert (config.optimizer.name, config.optimizer.lr) == ("sgd", 0.1)
+        assert (config.optimizer.momentum, config.optimizer.dampening) == (0.9, 0.9)
         assert config.optimizer.weight_decay == 1e-3
         assert config.schedule.milestones == (40, 55, 60, 70)
         assert (config.pruning.sparsity, config.pruning.lam) == (sparsity, 80)
