@@ -233,6 +233,8 @@ def prune(
         The slim model, the plan, the scores, and the costs before and after.
     """
     choice = Choice.make(method, lam, resource, coupling, floor, multiple, seed)
+    if choice.method.needs_data and loader is None:
+        raise UsageError(f"{method} scores with data; give a loader")
     check_sparsity(sparsity)
     check_init(init)
     traced = pipeline.trace(

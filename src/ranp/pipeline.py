@@ -14,6 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Group, RenderableType
 from rich.text import Text
 from torch import Tensor, nn
@@ -77,8 +78,11 @@ def peek(loader: Iterable[Any] | None) -> Batches:
     """Look at the first batch of a loader, which is opened once for it and for scoring."""
     if loader is None:
         return Batches()
-    iterator = iter(loader)
-    first = next(iterator, None)
+    if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
+        raise UsageError(f"loader must yield batches, got {type(loader).__name__}")
+    with torch.random.fork_rng():  # a shuffled loader draws its order when it is opened
+        iterator = iter(loader)
+        first = next(iterator, None)
     rest = iterator if first is None else chain([first], iterator)
     return Batches(_Peeked(loader, rest), first)
 

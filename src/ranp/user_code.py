@@ -98,20 +98,21 @@ def load_loader(name: str, what: str) -> Any:
 
 
 @contextmanager
-def blame(what: str) -> Iterator[None]:
+def blame(what: str, given: str = "") -> Iterator[None]:
     """Turn whatever the user's own code raises into a `UsageError` that names its line.
 
     Errors of ours pass, and so does running out of memory, which callers can answer.
 
     Args:
         what: The code that runs inside, such as "the loss".
+        given: What it was given, to end the message with.
     """
     try:
         yield
     except Exception as error:
         if isinstance(error, RanpError) or is_out_of_memory(error):
             raise
-        raise UsageError(f"{what} fails: {describe_failure(error)}") from error
+        raise UsageError(f"{what} fails: {describe_failure(error)}{given}") from error
 
 
 class BlamedLoader:

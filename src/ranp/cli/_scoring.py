@@ -25,7 +25,7 @@ from ranp.pipeline import Batches, Events, Scoring, peek
 from ranp.pruning import Method, Scores, make_forward
 from ranp.resources.budgets import describe
 from ranp.signals import GracefulStop
-from ranp.user_code import BlamedLoader, blame, blamed, load_loader, load_object
+from ranp.user_code import BlamedLoader, blame, load_loader, load_object
 
 DEFAULT_SAMPLES = 8
 """Samples to score with if nothing else is said."""
@@ -66,7 +66,7 @@ class Source:
     def scoring(self, options: ScoringOptions, seed: int, **more: Any) -> Scoring:
         """Return how to score with it; `more` are other fields of `Scoring`."""
         return Scoring(
-            blamed(make_forward(self.loss, None), "the forward pass or the loss"),
+            make_forward(self.loss, None),
             batches=self.number,
             per=options.per,
             weights=options.weights,

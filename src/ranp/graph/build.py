@@ -84,6 +84,9 @@ def build_graph(
 
 
 def _check_model(model: nn.Module) -> None:
+    if not isinstance(model, nn.Module):
+        what = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
+        raise UsageError(f"model must be an nn.Module, got {what}")
     if isinstance(model, torch.jit.ScriptModule):
         raise UsageError(
             f"model must be an nn.Module with Python code, got a {type(model).__name__}; "

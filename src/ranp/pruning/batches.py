@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ranp.errors import UsageError
+from ranp.user_code import blame, blamed
 
 LossFunction = Callable[[Any, Any], Tensor]
 Forward = Callable[[nn.Module, Any], Tensor]
@@ -29,15 +30,37 @@ _PAIRS = (
 def make_forward(loss: LossFunction | None, forward: Forward | None) -> Forward:
     """Return the function from model and batch to loss: the user's own, or `loss(model(x), y)`."""
     if forward is not None:
-        return forward
+        _check_function(forward, "forward(model, batch)")
+        return blamed(forward, "forward(model, batch)")
     if loss is None:
         raise UsageError("give a loss(output, target), or a forward(model, batch) -> loss")
+    _check_function(loss, "loss(output, target)")
 
     def default(model: nn.Module, batch: Any) -> Tensor:
         x, y = split_pair(batch)
-        return loss(model(x), y)
+        given = f"; it was given {_describe(x)} as input and {_describe(y)} as target"
+        with blame("the forward pass or the loss", given):
+            return loss(model(x), y)
 
     return default
+
+
+def _check_function(function: Any, what: str) -> None:
+    name = what.partition("(")[0]
+    if isinstance(function, type):
+        raise UsageError(
+            f"{name} must be a function {what}, got the class {function.__name__}; "
+            f"make an instance: {function.__name__}()"
+        )
+    if not callable(function):
+        raise UsageError(f"{name} must be a function {what}, got {type(function).__name__}")
+
+
+def _describe(value: Any) -> str:
+    """Return the shape and type of a tensor; of anything else its class."""
+    if not isinstance(value, Tensor):
+        return f"a {type(value).__name__}"
+    return f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}"
 
 
 def no_forward(model: nn.Module, batch: Any) -> Tensor:
@@ -66,7 +89,16 @@ def split_pair(batch: Any) -> tuple[Any, Any]:
 
 def to_device(batch: Any, device: torch.device) -> Any:
     """Move all tensors of a batch, and whatever else can be moved."""
-    return pytree.tree_map(lambda t: t.to(device) if hasattr(t, "to") else t, batch)
+
+    def move(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf.to(device) if hasattr(leaf, "to") else leaf
+        if leaf.is_meta:
+            raise UsageError("a batch is on the meta device and holds no values; load real data")
+        # One made in inference mode takes no part in gradients; a copy does.
+        return leaf.clone().to(device) if leaf.is_inference() else leaf.to(device)
+
+    return pytree.tree_map(move, batch)
 
 
 def checked_loss(value: Any) -> Tensor:
@@ -120,8 +152,8 @@ def samples(batch: Any, rows: slice) -> Any:
 
 def cut(batch: Any, pieces: int) -> list[Part]:
     """Cut a batch into parts, of one sample at the least (see `samples`)."""
-    if pieces == 1:
-        return [(batch, 1.0)]
     size = batch_size(batch)
+    if pieces == 1 or size == 0:
+        return [(batch, 1.0)]
     chunks = torch.arange(size).tensor_split(min(pieces, size))
     return [(samples(batch, slice(int(c[0]), int(c[-1]) + 1)), len(c) / size) for c in chunks]

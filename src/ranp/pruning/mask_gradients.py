@@ -75,6 +75,7 @@ class MaskGradients:
                     stack.callback(leaf.register_post_accumulate_grad_hook(self._take).remove)
                 stack.enter_context(self._weights.watching(self._watch))
                 yield
+            self._check_signal()
             for (statistic, name), value in self._noted.items():
                 total = (self.sums if statistic in self.sums else self.weight_sums)[statistic]
                 total[name] += value.to(total[name])
@@ -153,6 +154,20 @@ class MaskGradients:
             self._noted[key] = self._noted[key] + values if key in self._noted else values
             if magnitude and not statistic.per_weight:
                 self._check_finite(name, self._noted[key])
+
+    def _check_signal(self) -> None:
+        """Refuse a batch that tells nothing about any neuron that could go."""
+        names = self._weights.prunable
+        gathered = [v for (_, name), v in self._noted.items() if name in names]
+        if not names or any(bool(values.any()) for values in gathered):
+            return
+        shown = ", ".join(f"'{name}'" for name in names[:3])
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        raise IntegrityError(
+            f"batch {self._number} gives no signal: the gradients of all layers that could lose "
+            f"neurons ({shown}{more}) are zero; check that the loss depends on the output, that "
+            "the batch has samples and labels, and that the network is not dead"
+        )
 
     def _check_finite(self, name: str, values: Tensor) -> None:
         if not torch.isfinite(values).all():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,8 +13,9 @@ import torch
 from torch import nn
 
 from ranp._version import __version__
-from ranp.errors import UsageError
-from ranp.graph import ChannelGraph, unwrap
+from ranp.errors import IntegrityError, UsageError
+from ranp.graph import ChannelGraph, check_values, unwrap
+from ranp.graph.surgery import training_mode
 from ranp.pruning.batches import Forward, Part, check_samples, checked_loss, to_device
 from ranp.pruning.distributed import own_batches, sum_over_processes
 from ranp.pruning.identity import fingerprint
@@ -72,7 +74,7 @@ def score(
     Raises:
         UsageError: An empty loader, a batch or loss of the wrong form, or scores to go on from
             that were taken in another way.
-        IntegrityError: A gradient that is not finite.
+        IntegrityError: A gradient that is not finite, or a batch that gives no signal.
     """
     if batches is not None and (not isinstance(batches, int) or batches < 1):
         raise UsageError(f"batches must be a positive integer, got {batches!r}")
@@ -83,7 +85,9 @@ def score(
     statistics = statistics_for(methods)
     own_passes = [each for each in statistics if isinstance(each, PerBatch)]
     model = unwrap(model)
-    layer_weights = LayerWeights(model, graph)
+    check_values(model)
+    with training_mode(model, training=False):  # looking at a spectral norm trains it otherwise
+        layer_weights = LayerWeights(model, graph)
     if not layer_weights.parameters:
         raise UsageError("the model has no convolution or linear layer to score")
     device = layer_weights.parameters[0].device
@@ -149,10 +153,18 @@ class _Step:
     def mask_gradients(self, number: int, parts: Sequence[Part]) -> None:
         """Run forward and backward; the mask gradients are taken on the way."""
         self._set_random_state(number)
+        losses = []
         with self.gradients.batch(number + 1):
             for i, (part, share) in enumerate(parts, start=1):
                 with self.gradients.part(ends=self.per == "sample" or i == len(parts)):
-                    (checked_loss(self.forward(self.model, part)) * share).backward()
+                    loss = checked_loss(self.forward(self.model, part))
+                    losses.append(loss.item())
+                    (loss * share).backward()
+            if not any(map(math.isfinite, losses)):  # a part alone may hold no label
+                raise IntegrityError(
+                    f"the loss is {losses[0]} in batch {number + 1}; look for labels that are all "
+                    "ignored, a batch without samples, or inputs that are too large"
+                )
 
     def own_passes(self, number: int, statistic: PerBatch, parts: Sequence[Part]) -> None:
         """Gather a statistic that runs its own passes."""

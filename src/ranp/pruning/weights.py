@@ -22,6 +22,7 @@ class LayerWeights:
         computed: Modules whose weight is made of other parameters (weight norm, spectral norm and
             other parametrizations), by layer.
         widths: Neurons, by layer.
+        prunable: Names of the layers that could lose neurons.
     """
 
     def __init__(self, model: nn.Module, graph: ChannelGraph) -> None:
@@ -34,6 +35,9 @@ class LayerWeights:
         parameters = dict(model.named_parameters(remove_duplicate=False))
         self._modules = dict(model.named_modules())
         self.widths = {name: len(layer) for name, layer in graph.layers.items()}
+        self.prunable = [
+            n for n, layer in graph.layers.items() if graph.removable[layer.neurons].any()
+        ]
         self.leaves: dict[str, nn.Parameter] = {}
         self.computed: dict[str, nn.Module] = {}
         self._transposed: dict[str, int] = {}  # groups, of those with a column per neuron

@@ -173,6 +173,7 @@ def _whole(extent: Extent) -> tuple[int, ...]:
     return tuple(size if isinstance(size, int) else len(size) for size in extent)
 
 
+@torch.random.fork_rng()
 def _layer_seconds(module: nn.Module, shape: tuple[int, ...], mode: Mode) -> dict[str, float]:
     alone = copy.deepcopy(module).train(mode == "train")
     like = next(alone.parameters())
