@@ -31,7 +31,7 @@ from ranp.datasets.registry import Dataset, Metadata, Predictor, Reader, registe
 from ranp.datasets.splits import in_split, stratified_folds
 from ranp.datasets.synthetic.tumours import check_phantom_size, draw_phantom
 from ranp.datasets.tasks import Segmentation
-from ranp.datasets.verification import Checked, Inventory, Problem, guarded, some
+from ranp.datasets.verification import Checked, Inventory, Problem, check_range, guarded, some
 from ranp.errors import IntegrityError, UsageError
 from ranp.files import ensure_directory
 
@@ -197,18 +197,21 @@ def check(case: BratsCase) -> Checked:
     def read() -> Iterator[tuple[str, str]]:
         yield "grade", case.grade
         yield "fold", "none" if case.fold is None else str(case.fold)
+        present: list[int] = []
         if case.labels is None:
-            shape, present = _read_images(case)[0].data.shape, []
+            images = np.stack([image.data for image in _read_images(case)])
         else:
             images, labels = read_case(case)
-            shape, present = images.shape[1:], np.unique(labels).tolist()
+            present = np.unique(labels).tolist()
             stored = enhancing_label(labels)
             if stored == 3 and case.grade in _GRADES:
                 raise IntegrityError(
                     f"'{case.labels}' has label 3, where this layout writes 0, 1, 2 and 4"
                 )
             yield _ENHANCING_HEADING, "none" if stored is None else str(stored)
-        yield "shape", "x".join(map(str, shape))
+        for path, image in zip(case.images, images, strict=True):
+            check_range(path, image)
+        yield "shape", "x".join(map(str, images.shape[1:]))
         for label in present:
             yield "label", str(label)
 

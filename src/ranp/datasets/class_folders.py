@@ -51,10 +51,15 @@ def list_class_folders(
     folders = [(f, split) for root, split in splits for f in _visible(root) if f.is_dir()]
     names = sorted({folder.name for folder, _ in folders})
     cases, problems = [], []
+    seen: dict[Path, Path] = {}
     for folder, split in folders:
         for path in _visible(folder):
             if not is_case(path):
                 problems.append(Problem(str(path), f"a foreign file; expected {expected}"))
+                continue
+            first = seen.setdefault(folder / _stem(path), path)
+            if first != path:
+                problems.append(Problem(str(path), f"a second file of the case {first.name}"))
                 continue
             name = path.name if path.is_dir() else path.name.split(".")[0]
             id = (folder.relative_to(directory) / name).as_posix()
@@ -66,6 +71,10 @@ def list_class_folders(
         cases = [replace(case, fold=folds[case.id]) for case in cases]
     empty = sorted(set(names) - {case.class_name for case in cases})
     return Inventory(cases, problems, [f"class {name}: no case" for name in empty])
+
+
+def _stem(path: Path) -> str:
+    return path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
 
 
 def _visible(folder: Path) -> list[Path]:

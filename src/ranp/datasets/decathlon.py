@@ -36,7 +36,7 @@ from ranp.datasets.registry import Dataset, Facts, Metadata, Predictor, Reader, 
 from ranp.datasets.splits import in_split, stratified_folds
 from ranp.datasets.synthetic.tumours import check_phantom_size, draw_phantom
 from ranp.datasets.tasks import Segmentation
-from ranp.datasets.verification import Checked, Inventory, Problem, guarded, some
+from ranp.datasets.verification import Checked, Inventory, Problem, check_range, guarded, some
 from ranp.errors import IntegrityError, UsageError
 from ranp.files import ensure_directory, write_text
 
@@ -169,9 +169,16 @@ def list_cases(directory: Path, description: Description) -> Inventory:
 def _volumes(folder: Path) -> tuple[dict[str, Path], list[Problem]]:
     """Volumes by name without suffix; hidden files (macOS leaves many) do not count."""
     visible = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    volumes = {_stem(p): p for p in visible if p.name.removesuffix(".gz").endswith(".nii")}
-    foreign = [path for path in visible if path not in volumes.values()]
-    return volumes, [Problem(str(path), "a foreign file among the volumes") for path in foreign]
+    volumes: dict[str, Path] = {}
+    problems = []
+    for path in visible:
+        if not path.name.removesuffix(".gz").endswith(".nii"):
+            problems.append(Problem(str(path), "a foreign file among the volumes"))
+        elif (first := volumes.setdefault(_stem(path), path)) != path:
+            problems.append(
+                Problem(str(path), f"a second volume of this case, beside {first.name}")
+            )
+    return volumes, problems
 
 
 def _grouped(
@@ -326,12 +333,19 @@ def check(case: VolumeCase) -> Checked:
     paths = [*case.images, *([case.labels] if case.labels else [])]
 
     def read() -> Iterator[tuple[str, str]]:
+        channels = len(case.description.modalities)
+        if case.images and case.labels is not None:
+            images, labels = read_case(case)
+        elif case.images:
+            images = read_images(case.images, channels).data
+        else:
+            read_labels(paths[0])
+        if case.images:
+            for number, image in enumerate(images):
+                check_range(case.images[number % len(case.images)], image)
         if not case.images or case.labels is None:
-            for path in paths:
-                read_volume(path, channels=len(case.description.modalities) if case.images else 1)
             yield "cases", "unpaired"
             return
-        _, labels = read_case(case)
         yield "cases", "paired"
         yield "fold", str(case.fold)
         for label in np.unique(labels):

@@ -57,16 +57,22 @@ def read_volume(path: Path, *, channels: int = 1, believable: int = MAX_BYTES) -
             or holds NaN or infinity. The message names the file.
     """
     with _opened(path) as (stream, stored, compressed):
-        bound = max(believable, stored * _MAX_RATIO)
-        if compressed:
-            bound = min(bound, stored * _MAX_DEFLATE_RATIO)
+        bound = _bound(stored, compressed, believable)
         return _read_stream(path, stream, channels, bound)
 
 
 def read_shape(path: Path, channels: int = 1) -> tuple[int, ...]:
     """Read the shape of a volume from its header alone."""
-    with _opened(path) as (stream, _, _):
-        return _checked_shape(path, _read_header(path, stream.read(_HEADER_BYTES)), channels)
+    with _opened(path) as (stream, stored, compressed):
+        header = _read_header(path, stream.read(_HEADER_BYTES))
+        return _checked_shape(path, header, channels, _bound(stored, compressed))
+
+
+def _bound(stored: int, compressed: bool, believable: int = MAX_BYTES) -> int:
+    """Return how many bytes of voxels a file of `stored` bytes may claim."""
+    if not compressed:
+        return stored
+    return min(max(believable, stored * _MAX_RATIO), stored * _MAX_DEFLATE_RATIO)
 
 
 @contextmanager
@@ -87,13 +93,8 @@ def _opened(path: Path) -> Iterator[tuple[Any, int, bool]]:
 def _read_stream(path: Path, stream: io.BufferedIOBase, channels: int, bound: int) -> Volume:
     header = _read_header(path, stream.read(_HEADER_BYTES))
     dtype = header.get_data_dtype()
-    shape = _checked_shape(path, header, channels)
+    shape, affine = _checked_shape(path, header, channels, bound), _checked_affine(path, header)
     expected = math.prod(shape) * dtype.itemsize
-    if expected > bound:
-        raise IntegrityError(
-            f"'{path}' claims {'x'.join(map(str, shape))} voxels, {expected / 2**20:.0f} MiB; "
-            f"at most {bound / 2**20:.0f} MiB are believable for this file"
-        )
     offset = float(header["vox_offset"])
     if not (offset.is_integer() and _HEADER_BYTES <= offset <= _MAX_OFFSET):
         raise IntegrityError(f"'{path}' claims that its voxels begin at byte {offset:g}")
@@ -109,7 +110,7 @@ def _read_stream(path: Path, stream: io.BufferedIOBase, channels: int, bound: in
     if stream.read(1):  # reaching the end is also what makes gzip check its CRC
         raise IntegrityError(f"'{path}' holds more bytes than its header says")
     data = np.frombuffer(buffer, dtype).reshape(shape, order="F")
-    return Volume(_scaled(path, data, header), np.asarray(header.get_best_affine(), float))
+    return Volume(_scaled(path, data, header), affine)
 
 
 def _read_header(path: Path, raw: bytes) -> Any:
@@ -129,7 +130,17 @@ def _read_header(path: Path, raw: bytes) -> Any:
     return header
 
 
-def _checked_shape(path: Path, header: Any, channels: int) -> tuple[int, ...]:
+def _checked_affine(path: Path, header: Any) -> NDArray[np.float64]:
+    try:
+        affine = np.asarray(header.get_best_affine(), float)
+    except Exception as error:  # an invalid quaternion, and whatever else nibabel computes with
+        raise IntegrityError(f"'{path}' has a damaged NIfTI header: {error}") from error
+    if not np.isfinite(affine).all():
+        raise IntegrityError(f"'{path}' has an affine that is not finite")
+    return affine
+
+
+def _checked_shape(path: Path, header: Any, channels: int, bound: int) -> tuple[int, ...]:
     dims = [int(d) for d in header["dim"]]
     count, lengths = dims[0], dims[1:]
     space = 3 if channels == 1 else 4
@@ -142,7 +153,14 @@ def _checked_shape(path: Path, header: Any, channels: int) -> tuple[int, ...]:
         raise IntegrityError(f"'{path}' has dimensions {lengths[: max(count, 0)]}, not {wanted}")
     if channels > 1 and lengths[3] != channels:
         raise IntegrityError(f"'{path}' has {lengths[3]} channels, not {channels}")
-    return tuple(lengths[:space])
+    shape = tuple(lengths[:space])
+    expected = math.prod(shape) * header.get_data_dtype().itemsize
+    if expected > bound:
+        raise IntegrityError(
+            f"'{path}' claims {'x'.join(map(str, shape))} voxels, {expected / 2**20:.0f} MiB; "
+            f"at most {bound / 2**20:.0f} MiB are believable for this file"
+        )
+    return shape
 
 
 def _scaled(path: Path, data: NDArray[Any], header: Any) -> NDArray[Any]:

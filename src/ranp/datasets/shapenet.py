@@ -35,7 +35,7 @@ from ranp.datasets.pictures import COLOURS, draw_voxels, make_figure
 from ranp.datasets.registry import Dataset, Metadata, Predictor, Reader, register_dataset
 from ranp.datasets.synthetic.shapes import draw_shape
 from ranp.datasets.tasks import Batch, Measures, Task
-from ranp.datasets.verification import Checked, Inventory, Problem, guarded, some
+from ranp.datasets.verification import Checked, Inventory, Problem, check_range, guarded, some
 from ranp.datasets.voxels import EMPTY, Voxels, check_size, voxel_positions, voxelize
 from ranp.errors import IntegrityError, UsageError
 from ranp.files import atomic_write, ensure_directory, write_text
@@ -326,10 +326,11 @@ def check(shape: ShapeFiles) -> Checked:
 
     def read() -> Iterator[tuple[str, str]]:
         if shape.labels is None:
-            _read_table(shape.points, columns=3)
+            check_range(shape.points, _read_table(shape.points, columns=3))
             yield "split", "unlabelled"
             return
-        _, labels = read_points(shape)
+        points, labels = read_points(shape)
+        check_range(shape.points, points)
         for split in splits_of(shape):
             yield "split", split
         yield "category", shape.category.name

@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ranp.errors import RanpError
+from numpy.typing import NDArray
+
+from ranp.errors import IntegrityError, RanpError
+from ranp.user_code import describe_failure
+
+_MAX_VALUE = 1e8  # CT has thousands, MR and PET in Bq/ml up to millions
 
 
 @dataclass(frozen=True, order=True)
@@ -87,8 +92,26 @@ def guarded(case: str, path: Path, read: Callable[[], Sequence[tuple[str, str]]]
     """Run a case's reading and turn the first error into a problem that names the file."""
     try:
         return Checked(case, counts=tuple(read()))
-    except RanpError as error:
-        return Checked(case, problems=(Problem(str(path), str(error)),))
+    except Exception as error:
+        return Checked(case, problems=(Problem(str(path), _reason(error)),))
+
+
+def _reason(error: Exception) -> str:
+    """Return what is wrong with a case; it is the case's fault, whatever the error."""
+    if isinstance(error, RanpError):
+        return str(error)
+    return f"cannot be read: {describe_failure(error)}"
+
+
+def check_range(path: Path, values: NDArray[Any]) -> None:
+    """Raise `IntegrityError` if values show nothing, or are beyond what anything measures."""
+    low, high = float(values.min()), float(values.max())
+    if low == high:
+        raise IntegrityError(f"'{path}' is constant: all its values are {low:g}")
+    if max(-low, high) > _MAX_VALUE:
+        raise IntegrityError(
+            f"'{path}' holds values from {low:g} to {high:g}; at most {_MAX_VALUE:g} are believable"
+        )
 
 
 def nothing_more(checked: Sequence[Checked]) -> tuple[list[Problem], list[str]]:
@@ -145,7 +168,13 @@ def _check_in_pool(
         for index, case in cases.items():
             futures[pool.submit(check, case)] = index
         for future in as_completed(futures):
-            yield futures[future], future.result()
+            index = futures[future]
+            try:
+                yield index, future.result()
+            except BrokenProcessPool:
+                raise
+            except Exception as error:
+                yield index, _failed(cases[index], _reason(error))
 
 
 def _check_alone(case: Any, check: Callable[[Any], Checked]) -> Checked:
@@ -153,8 +182,14 @@ def _check_alone(case: Any, check: Callable[[Any], Checked]) -> Checked:
         try:
             return pool.submit(check, case).result()
         except BrokenProcessPool:
-            name = str(getattr(case, "id", case))
-            return Checked(name, problems=(Problem(name, "reading it crashes the decoder"),))
+            return _failed(case, "reading it crashes the decoder")
+        except Exception as error:
+            return _failed(case, _reason(error))
+
+
+def _failed(case: Any, reason: str) -> Checked:
+    name = str(getattr(case, "id", case))
+    return Checked(name, problems=(Problem(name, reason),))
 
 
 @contextmanager

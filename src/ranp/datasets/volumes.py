@@ -32,7 +32,7 @@ from ranp.datasets.registry import Dataset, Facts, Metadata, Predictor, Reader, 
 from ranp.datasets.splits import stratified_folds
 from ranp.datasets.synthetic.shapes import draw_shape
 from ranp.datasets.tasks import Classification, write_top_classes
-from ranp.datasets.verification import Checked, Inventory, guarded
+from ranp.datasets.verification import Checked, Inventory, check_range, guarded
 from ranp.datasets.voxels import check_size, voxelize
 from ranp.errors import IntegrityError, UsageError
 from ranp.files import atomic_write, ensure_directory
@@ -206,8 +206,8 @@ def inventory(directory: Path) -> Inventory:
     return Inventory(cases)
 
 
-def read_grid(case: VolumeFile) -> NDArray[np.float32]:
-    """Read a volume [C, D, H, W]: occupancy as it is, anything else as a z-score."""
+def read_raw_grid(case: VolumeFile) -> NDArray[Any]:
+    """Read a volume [C, D, H, W] as it is stored."""
     if case.index is not None:
         grid = open_archive(case.path).volume(case.index)
     elif case.path.suffix in (".npy", ".npz"):
@@ -219,6 +219,12 @@ def read_grid(case: VolumeFile) -> NDArray[np.float32]:
         raise IntegrityError(f"'{case.path}' has a volume of shape {grid.shape}, not [D, H, W]")
     if not np.isfinite(grid).all():
         raise IntegrityError(f"'{case.path}' holds NaN or infinity")
+    return grid
+
+
+def read_grid(case: VolumeFile) -> NDArray[np.float32]:
+    """Read a volume [C, D, H, W]: occupancy as it is, anything else as a z-score."""
+    grid = read_raw_grid(case)
     if grid.dtype.kind == "b" or (grid.dtype.kind in "iu" and 0 <= grid.min() <= grid.max() <= 1):
         return grid.astype(np.float32)
     return np.stack([normalise(channel, np.ones(channel.shape, bool)) for channel in grid])
@@ -266,7 +272,8 @@ def check(volume: VolumeFile) -> Checked:
     """Read a volume and count its class, split and shape."""
 
     def read() -> Iterator[tuple[str, str]]:
-        grid = read_grid(volume)
+        grid = read_raw_grid(volume)
+        check_range(volume.path, grid)
         yield "class", volume.class_name
         yield ("split", volume.split) if volume.split else ("fold", str(volume.fold))
         yield "shape", "x".join(map(str, grid.shape[1:]))

@@ -83,7 +83,7 @@ def build_graph(
     )
 
 
-def _check_model(model: nn.Module) -> None:
+def _check_model(model: Any) -> None:
     if not isinstance(model, nn.Module):
         what = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
         raise UsageError(f"model must be an nn.Module, got {what}")
