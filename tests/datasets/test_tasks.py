@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
 from ranp.datasets import find_dataset
-from ranp.datasets.losses import dice_loss, overlap, sample_cross_entropy
+from ranp.datasets.losses import dice_losses, overlap, sample_cross_entropy
 from ranp.datasets.tasks import Classification, FunctionTask, mean_of
+from ranp.errors import UsageError
 
 
 def drawn(classes: int = 5, size: int = 4, samples: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
@@ -25,7 +28,7 @@ def test_dice_loss_by_the_formula():
         for label in range(5):
             p, t = probability[sample, label], (target[sample] == label).numpy()
             terms.append(1 - 2 * p[t].sum() / (p.sum() + t.sum()))
-    assert float(dice_loss(output, target)) == pytest.approx(np.mean(terms), abs=1e-5)
+    assert float(dice_losses(output, target).mean()) == pytest.approx(np.mean(terms), abs=1e-5)
 
 
 @pytest.mark.slow
@@ -34,7 +37,7 @@ def test_dice_loss_is_monais():
     output, target = drawn()
     target[target == 3] = 0  # a class without a voxel
     theirs = monai_losses.DiceLoss(softmax=True, to_onehot_y=True)(output, target[:, None])
-    assert float(dice_loss(output, target)) == pytest.approx(float(theirs), abs=1e-6)
+    assert float(dice_losses(output, target).mean()) == pytest.approx(float(theirs), abs=1e-6)
 
 
 def test_losses_of_a_batch_are_means_over_its_samples():
@@ -50,6 +53,7 @@ def test_losses_of_a_batch_are_means_over_its_samples():
     output, target = drawn(samples=4)
     for task in (
         find_dataset("brats").make_task(4),
+        find_dataset("brats").configured({"loss": "authors"}).make_task(4),
         find_dataset("hippocampus").make_task(4),
         Classification(),
     ):
@@ -60,10 +64,39 @@ def test_losses_of_a_batch_are_means_over_its_samples():
         assert float(whole) == pytest.approx(float(sum(halves)) / 2, abs=1e-6)
 
 
-def test_brats_loss_is_cross_entropy_and_a_quarter_of_one_minus_dice():
-    output, target = drawn()
-    expected = F.cross_entropy(output, target) + 0.25 * dice_loss(output, target)
-    assert torch.equal(find_dataset("brats").make_task(4).loss(output, {"y": target}), expected)
+@pytest.mark.parametrize(
+    ("options", "training", "scoring"),
+    [
+        # All of five classes have p = 1/5 in 8 voxels; classes 0, 1, 2 and 4 are in two of them
+        # each, so their Dice is 2 (2/5) / (8/5 + 2) = 2/9; that of class 3 is 0.
+        ({}, math.log(5) + 0.25 * (4 * 7 / 9 + 1) / 5, math.log(5) + 0.25 * (4 * 7 / 9 + 1) / 5),
+        (
+            {"loss": "authors"},
+            0.01 * math.log(5) + 0.25 * (3 * 7 / 9 + 1),
+            math.log(5) + 0.25 * (3 * 7 / 9 + 1),
+        ),
+    ],
+)
+def test_losses_of_brats(options, training, scoring):
+    task = find_dataset("brats").configured(options).make_task(2)
+    batch = {"y": torch.tensor([0, 1, 2, 4, 4, 0, 2, 1]).reshape(1, 2, 2, 2)}
+    output = torch.zeros(1, 5, 2, 2, 2)
+    assert float(task.loss(output, batch)) == pytest.approx(training, abs=1e-5)
+    assert float(task.scoring_loss(output, batch)) == pytest.approx(scoring, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("brats", {"loss": "dice"}, "loss must be one of printed, authors, got 'dice'"),
+        ("ucf101", {"divisor": 0}, "divisor must be a number above 0, .* got 0"),
+        ("ucf101", {"divider": 1}, "'ucf101' has no option 'divider'. Did you mean 'divisor'"),
+        ("shapenet", {"loss": "authors"}, "'shapenet' has no option 'loss'. It has none"),
+    ],
+)
+def test_wrong_options_are_refused(name, options, message):
+    with pytest.raises(UsageError, match=message):
+        find_dataset(name).configured(options)
 
 
 def test_overlap_of_masks():

@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from ranp.datasets import synthesise, verify
+from ranp.datasets import open_cases, synthesise, synthetic_cases, verify
 from ranp.datasets.synthetic.motion import MOTIONS
 from ranp.datasets.ucf101 import inventory, open_reader
 from ranp.datasets.video import read_frames, write_video
@@ -50,6 +50,23 @@ def test_validation_is_the_centre_of_the_middle_frames(directory):
 
     x = reader.read(0, np.random.default_rng(0))["x"]
     np.testing.assert_allclose(x, to_input(frames[:, :, 5:37]), atol=1e-6)  # (42 - 32) / 2
+
+
+def test_colours_are_divided_or_left_as_the_authors_had_them(directory):
+    frames = read_frames(open_reader(directory, "validation").clips[0].path, 12, 16)[:, :, 5:37]
+    expected = frames.transpose(3, 0, 1, 2) - np.float32([114.7748, 107.7354, 99.475]).reshape(
+        3, 1, 1, 1
+    )
+    for divisor in (255, 1):
+        (x, *_) = open_cases(
+            "ucf101", directory, "validation", size=32, options={"divisor": divisor}
+        )
+        np.testing.assert_allclose(x["x"] * divisor, expected, atol=1e-4)
+        drawn = synthetic_cases(
+            "ucf101", size=32, samples=1, seed=0, classes=3, options={"divisor": divisor}
+        )[0]["x"]
+        red = drawn[0].numpy() * divisor + 114.7748
+        np.testing.assert_allclose(red, np.clip(np.rint(red), 0, 255), atol=1e-3)
 
 
 def test_a_flat_folder_is_read_too(directory):

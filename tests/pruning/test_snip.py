@@ -134,3 +134,54 @@ def test_a_layer_whose_output_is_not_used_has_no_largest_sparsity():
         Chooser(model, graph, Choice.make("snip"), scores).choose_feasible(0.5)
     floored = Chooser(model, graph, Choice.make("snip", floor=1), scores).choose_feasible(0.5)
     assert len(kept(graph, floored)["unused"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("readers", "a", "b"),
+    [("any", [0, 1, 2], [0, 1]), ("all", [0], [1]), ("none", [0, 1, 2], [0, 1])],
+)
+def test_whom_a_skip_neuron_must_be_of_use_to(readers, a, b):
+    # a is read by b and, beside it, by the last layer.
+    def forward(net, x):
+        skip = F.relu(net.a(x))
+        return net.c(torch.cat([skip, F.relu(net.b(skip))], 1))
+
+    model = Net(forward, a=linear([[1, 1]] * 3), b=linear([[1] * 3] * 2), c=linear([[1] * 5] * 2))
+    graph = traced(model, 1, 2)
+    connections = {
+        "a": np.ones((3, 2), bool),
+        "b": np.array([[0, 1, 0], [1, 0, 0]], bool),
+        # Reads a_0 and a_2; a_1 is read by b_0 alone, which lives on it alone.
+        "c": np.array([[1, 0, 1, 1, 1]] * 2, bool),
+    }
+    alive = remove_dead(graph, connections, readers)
+    assert kept(graph, alive) == {"a": a, "b": b, "c": [0, 1]}
+
+
+def test_forward_only_keeps_what_feeds_nothing_and_the_authors_what_feeds_depthwise_layers():
+    model = nn.Sequential(
+        nn.Conv1d(2, 3, 1, bias=False), nn.Conv1d(3, 3, 1, groups=3, bias=False),
+        nn.Conv1d(3, 2, 1, bias=False),
+    )  # fmt: skip
+    graph = traced(model, 1, 2, 4)
+    connections = {"0": np.array([[1, 0], [1, 0], [0, 0]], bool)}
+    connections["2"] = np.array([[1, 0, 1]] * 2, bool)
+    for readers, alive in (("any", [0]), ("all", [0, 1]), ("none", [0, 1])):
+        assert kept(graph, remove_dead(graph, connections, readers))["0"] == alive
+
+
+@pytest.mark.parametrize(("bias", "a", "b"), [(False, [0], [0]), (True, [0, 1], [0, 2])])
+def test_the_authors_rank_the_last_layer_and_count_biases(bias, a, b):
+    model = chain()
+    if bias:
+        model.c.bias = nn.Parameter(torch.zeros(2))
+    graph = traced(model, 1, 2)
+    sensitivity = {
+        "a": torch.tensor([[9.0, 0], [8, 7], [0, 0]]),
+        "b": torch.tensor([[6.0, 0, 0], [0, 0, 5], [0, 4, 3]]),
+        "c": torch.tensor([[10.0, 0, 1], [0, 0, 0]]),
+    }
+    # Of 21 weights int(0.4 x 21) = 8 survive, c_00 and none of c's others: b_1 and b_2 go, and
+    # a_1 with them. With two biases int(0.4 x 23) = 9 do, the 1 among them: c reads b_2 as well.
+    alive = select_weights(graph, sensitivity, 0.6, rank_last=True, readers="all")
+    assert kept(graph, alive) == {"a": a, "b": b, "c": [0, 1]}

@@ -34,8 +34,8 @@ def command(
     data: Annotated[
         Path | None,
         typer.Option(
-            help="Holds the data sets in directories shapenet, brats and ucf101; pairs whose data "
-            "is not there are left out. Without it, generated data."
+            help="Holds the data sets, each in the directory of its name; networks whose data is "
+            "not there are left out. Without it, generated data."
         ),
     ] = None,
     scale: Annotated[
@@ -116,7 +116,9 @@ def _data_sets(data: Path | None) -> dict[str, Path]:
         return {}
     if not data.is_dir():
         raise UsageError(f"data directory '{data}' does not exist")
-    kinds = ("shapenet", "brats", "ucf101")
+    from ranp.experiments.reproduce.scales import PAIRS
+
+    kinds = list(dict.fromkeys(pair.dataset for pair in PAIRS.values()))
     found = {kind: data / kind for kind in kinds if (data / kind).is_dir()}
     if not found:
         raise UsageError(

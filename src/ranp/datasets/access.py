@@ -38,6 +38,7 @@ def open_cases(
     fold: int = 0,
     seed: int = 0,
     cache: str | Path | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Cases:
     """Open one split of a data set on disk.
 
@@ -49,14 +50,15 @@ def open_cases(
         fold: Fold that validates, or the official split less one (UCF101).
         seed: Seed of crops, flips and the order of training.
         cache: Directory to keep voxel grids in (ShapeNet).
+        options: Settings of the data set, such as {"divisor": 1} (UCF101).
     """
-    dataset = find_dataset(name)
+    dataset = find_dataset(name).configured(options or {})
     if cache is not None and not dataset.has_cache:
         raise UsageError(f"data set '{name}' has no cache; leave it out")
-    options = {} if cache is None else {"cache": Path(cache)}
+    cached = {} if cache is None else {"cache": Path(cache)}
     size = dataset.size if size is None else size
     directory = existing_directory(directory)
-    reader = dataset.open_reader(directory, split, size=size, fold=fold, **options)
+    reader = dataset.open_reader(directory, split, size=size, fold=fold, **cached)
     from ranp.datasets.cases import Cases  # torch takes seconds to import: not before it is needed
 
     return Cases(reader, seed)
@@ -96,6 +98,7 @@ def synthetic_cases(
     seed: int,
     frames: int | None = None,
     classes: int | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Cases:
     """Return synthetic cases in memory, the same ones that `synthesise` writes.
 
@@ -106,10 +109,11 @@ def synthetic_cases(
         seed: Another seed, other cases.
         frames: Frames of a clip; no effect on volumes.
         classes: Number of classes, where the data set has a choice.
+        options: Settings of the data set.
     """
     from ranp.datasets.cases import Cases
 
-    dataset = find_dataset(name)
+    dataset = find_dataset(name).configured(options or {})
     volume = dataset.volume(size, frames)
     settings = {"volume": volume, "seed": seed, "classes": classes or dataset.classes or 0}
     return Cases(SyntheticReader(name, dataset.sample, samples, settings), seed)

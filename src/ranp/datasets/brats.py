@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +30,13 @@ from ranp.datasets.pictures import draw_volumes
 from ranp.datasets.registry import Dataset, Metadata, Predictor, Reader, register_dataset
 from ranp.datasets.splits import in_split, stratified_folds
 from ranp.datasets.synthetic.tumours import check_phantom_size, draw_phantom
-from ranp.datasets.tasks import Segmentation
+from ranp.datasets.tasks import Batch, Segmentation
 from ranp.datasets.verification import Checked, Inventory, Problem, check_range, guarded, some
 from ranp.errors import IntegrityError, UsageError
 from ranp.files import ensure_directory
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MODALITIES = ("flair", "t1", "t1ce", "t2")
 """The order of the input's channels."""
@@ -257,9 +260,52 @@ def sample(index: int, *, volume: tuple[int, int, int], seed: int, classes: int)
     return {"x": _normalised(phantom.images), "y": phantom.labels.astype(np.int64)}
 
 
-def make_task(*, window: int, metadata: Metadata) -> Segmentation:
-    """Make the paper's task: cross-entropy + 0.25 (1 - Dice); Dice and IoU of ET, TC and WT."""
-    return Segmentation(REGIONS, dice_weight=0.25, window=window, with_iou=True)
+class AuthorsSegmentation(Segmentation):
+    """The task with the loss of the paper's authors, who sum over the classes 1 to 4.
+
+    Scoring: cross-entropy + sum_c 0.25 (1 - Dice_c); training: 0.01 cross-entropy + the same sum.
+    """
+
+    def loss(self, output: Tensor, batch: Batch) -> Tensor:
+        """Return 0.01 cross-entropy + the Dice losses of the foreground."""
+        return self._loss(output, batch, cross_entropy=0.01)
+
+    def scoring_loss(self, output: Tensor, batch: Batch) -> Tensor:
+        """Return cross-entropy + the Dice losses of the foreground."""
+        return self._loss(output, batch, cross_entropy=1.0)
+
+    def _loss(self, output: Tensor, batch: Batch, cross_entropy: float) -> Tensor:
+        from ranp.datasets.losses import cross_entropy_and_foreground_dice
+
+        return cross_entropy_and_foreground_dice(
+            output, batch["y"], self.dice_weight, cross_entropy
+        )
+
+
+_LOSSES: Mapping[str, type[Segmentation]] = {
+    "printed": Segmentation,
+    "authors": AuthorsSegmentation,
+}
+"""Losses: the formula of the appendix, with the sign of its Dice term put right; the authors'."""
+
+
+def make_task(*, window: int, metadata: Metadata, loss: str = "printed") -> Segmentation:
+    """Make the paper's task: Dice and IoU of ET, TC and WT.
+
+    Args:
+        window: Edge of the training crops.
+        metadata: Not needed.
+        loss: "printed" for cross-entropy + 0.25 (1 - mean Dice), "authors" for the authors' own
+            (see `AuthorsSegmentation`).
+    """
+    return _LOSSES[loss](REGIONS, dice_weight=0.25, window=window, with_iou=True)
+
+
+def with_loss(dataset: Dataset, value: Any) -> Dataset:
+    """Return the data set with another loss."""
+    if value not in _LOSSES:
+        raise UsageError(f"loss must be one of {', '.join(_LOSSES)}, got {value!r}")
+    return replace(dataset, task=partial(make_task, loss=value))
 
 
 def predict(
@@ -300,5 +346,6 @@ register_dataset(
         predict=predict,
         draw=partial(draw_volumes, channels=MODALITIES),
         whole_volumes=True,
+        options={"loss": with_loss},
     )
 )

@@ -7,7 +7,8 @@ stratified by class.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from ranp.datasets.class_folders import LabelledPath, choose_split, list_class_folders
 from ranp.datasets.frames import (
+    DIVISOR,
     centre_square,
     centre_start,
     cut,
@@ -67,11 +69,18 @@ class ClipReader(Reader):
     Training: 16 consecutive frames from a random place, multi-scale corner crop, mirrored half
     the time. Validation: the 16 frames in the middle, the square in the centre. Clips shorter
     than 16 frames are repeated from their beginning.
+
+    Attributes:
+        clips: Clips to read.
+        size: Edge of the frames.
+        training: Whether to cut at random.
+        divisor: What colours are divided by.
     """
 
     clips: tuple[Clip, ...]
     size: int
     training: bool
+    divisor: float = DIVISOR
 
     @property
     def ids(self) -> Sequence[str]:
@@ -94,7 +103,8 @@ class ClipReader(Reader):
             start = centre_start(info.frames, FRAMES)
             window = centre_square(info.height, info.width)
         frames = read_frames(clip.path, start, min(FRAMES, info.frames))
-        return {"x": to_input(looped(cut(frames, window, self.size), FRAMES)), "y": clip.label}
+        square = looped(cut(frames, window, self.size), FRAMES)
+        return {"x": to_input(square, self.divisor), "y": clip.label}
 
 
 def _is_clip(path: Path) -> bool:
@@ -108,10 +118,12 @@ def inventory(directory: Path) -> Inventory:
     return list_class_folders(directory, _is_clip, ".avi, .mp4 or folders of .jpg or .png frames")
 
 
-def open_reader(directory: Path, split: str, *, size: int = 112, fold: int = 0) -> ClipReader:
-    """Open one split; `size` is the edge of the frames."""
+def open_reader(
+    directory: Path, split: str, *, size: int = 112, fold: int = 0, divisor: float = DIVISOR
+) -> ClipReader:
+    """Open one split; `size` is the edge of the frames, `divisor` what colours are divided by."""
     clips = choose_split(directory, inventory(directory), split, fold)
-    return ClipReader(clips, size, split == "train")
+    return ClipReader(clips, size, split == "train", divisor)
 
 
 def check(clip: LabelledPath) -> Checked:
@@ -167,11 +179,18 @@ def write_clip(path: Path, index: int, size: int, seed: int, classes: int) -> No
     write_video(path, render(draw_clip(classes, seed, index), _CLIP_FRAMES, size, width))
 
 
-def sample(index: int, *, volume: tuple[int, int, int], seed: int, classes: int) -> dict[str, Any]:
+def sample(
+    index: int,
+    *,
+    volume: tuple[int, int, int],
+    seed: int,
+    classes: int,
+    divisor: float = DIVISOR,
+) -> dict[str, Any]:
     """Draw a clip's first frames: `x` [3, T, S, S] and its class `y`; the classes take turns."""
     check_classes(classes)
     video = render(draw_clip(classes, seed, index), *volume)
-    return {"x": to_input(video), "y": index % classes}
+    return {"x": to_input(video, divisor), "y": index % classes}
 
 
 def make_task(*, window: int, metadata: Metadata) -> Classification:
@@ -187,11 +206,26 @@ def predict(
     size: int,
     metadata: Metadata,
     category: str | None,
+    divisor: float = DIVISOR,
 ) -> dict[str, Any]:
     """Predict a video; write its five likeliest classes as JSON."""
     clip = LabelledPath(source.stem, source, label=0, class_name="", split=None)
-    sample = ClipReader((clip,), size, training=False).read(0, np.random.default_rng(0))
-    return write_top_classes(target, network(sample["x"]), metadata)
+    reader = ClipReader((clip,), size, training=False, divisor=divisor)
+    x = reader.read(0, np.random.default_rng(0))["x"]
+    return write_top_classes(target, network(x), metadata)
+
+
+def with_divisor(dataset: Dataset, value: Any) -> Dataset:
+    """Return the data set with colours divided by another number than 255."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise UsageError(f"divisor must be a number above 0, such as 255 or 1, got {value!r}")
+    return replace(
+        dataset,
+        open_reader=partial(dataset.open_reader, divisor=value),
+        sample=partial(dataset.sample, divisor=value),
+        predict=partial(dataset.predict, divisor=value),
+        draw=partial(dataset.draw, divisor=value),
+    )
 
 
 CLIPS = register_dataset(
@@ -212,5 +246,6 @@ CLIPS = register_dataset(
         draw=draw_clips,
         frames=FRAMES,
         classes=10,
+        options={"divisor": with_divisor},
     )
 )

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 MEAN = np.array([114.7748, 107.7354, 99.4750], np.float32)
 """The mean colour that is taken off every frame (RGB, 0 to 255), the one 3D-ResNets use."""
 
+DIVISOR = 255.0
+"""What colours are divided by; the paper's authors leave them at 0 to 255, which is 1."""
 
 SCALES = tuple(2 ** (-k / 4) for k in range(5))
 """Edges of the multi-scale crop relative to the picture's shorter side: 1 down to 1/2."""
@@ -84,7 +86,7 @@ def looped(frames: NDArray[np.uint8], count: int) -> NDArray[np.uint8]:
     return frames[np.arange(count) % len(frames)]
 
 
-def to_input(frames: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Return RGB frames [T, H, W, 3] as input [3, T, H, W]: minus the mean, over 255."""
-    centred = (frames.astype(np.float32) - MEAN) / np.float32(255)
+def to_input(frames: NDArray[np.uint8], divisor: float = DIVISOR) -> NDArray[np.float32]:
+    """Return RGB frames [T, H, W, 3] as input [3, T, H, W]: minus the mean, over the divisor."""
+    centred = (frames.astype(np.float32) - MEAN) / np.float32(divisor)
     return np.ascontiguousarray(centred.transpose(3, 0, 1, 2))

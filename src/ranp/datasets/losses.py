@@ -13,10 +13,10 @@ from torch.nn import functional as F
 _SMOOTH = 1e-5  # as MONAI's DiceLoss
 
 
-def dice_loss(output: Tensor, target: Tensor) -> Tensor:
-    r"""The mean of :math:`1 - 2 \sum p t / (\sum p + \sum t)` over samples and classes.
+def dice_losses(output: Tensor, target: Tensor) -> Tensor:
+    r"""Return :math:`1 - 2 \sum p t / (\sum p + \sum t)` of every sample and class, [N, C].
 
-    Equal to MONAI's `DiceLoss(softmax=True, to_onehot_y=True)`, which the tests compare it with;
+    Its mean is MONAI's `DiceLoss(softmax=True, to_onehot_y=True)`, which the tests compare it with;
     written out because importing MONAI takes longer than a short training run.
 
     Args:
@@ -28,7 +28,7 @@ def dice_loss(output: Tensor, target: Tensor) -> Tensor:
     space = tuple(range(2, output.dim()))
     overlap = (probability * truth).sum(space)
     total = probability.sum(space) + truth.sum(space)
-    return (1 - (2 * overlap + _SMOOTH) / (total + _SMOOTH)).mean()
+    return 1 - (2 * overlap + _SMOOTH) / (total + _SMOOTH)
 
 
 def sample_cross_entropy(output: Tensor, target: Tensor, ignored: int) -> Tensor:
@@ -46,9 +46,26 @@ def sample_cross_entropy(output: Tensor, target: Tensor, ignored: int) -> Tensor
 
 
 def cross_entropy_and_dice(output: Tensor, target: Tensor, weight: float) -> Tensor:
-    """Return cross-entropy plus a weight times the Dice loss, in single precision."""
+    """Return cross-entropy plus a weight times the mean Dice loss, in single precision."""
     output = output.float()
-    result: Tensor = F.cross_entropy(output, target) + weight * dice_loss(output, target)
+    result: Tensor = F.cross_entropy(output, target) + weight * dice_losses(output, target).mean()
+    return result
+
+
+def cross_entropy_and_foreground_dice(
+    output: Tensor, target: Tensor, weight: float, cross_entropy: float
+) -> Tensor:
+    """Return weighted cross-entropy plus a weight times the sum of the foreground's Dice losses.
+
+    Args:
+        output: Logits [N, C, ...].
+        target: Labels [N, ...]; 0 is the background.
+        weight: Weight of every class's Dice loss.
+        cross_entropy: Weight of the cross-entropy.
+    """
+    output = output.float()
+    dice = dice_losses(output, target)[:, 1:].sum(1).mean()
+    result: Tensor = cross_entropy * F.cross_entropy(output, target) + weight * dice
     return result
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ranp.datasets.frames import MEAN
+from ranp.datasets.frames import DIVISOR, MEAN
 
 _STRIP = 8  # frames of a clip that are shown
 # Paul Tol's bright scheme, which colour-blind people can tell apart.
@@ -96,11 +96,11 @@ def draw_volumes(samples: Sequence[Mapping[str, Any]], channels: Sequence[str] =
     return figure
 
 
-def draw_clips(samples: Sequence[Mapping[str, Any]]) -> Any:
+def draw_clips(samples: Sequence[Mapping[str, Any]], divisor: float = DIVISOR) -> Any:
     """Draw one row per clip: evenly spaced frames."""
     figure, axes = make_figure(len(samples), _STRIP, 1.1, 1.25)
     for row, sample in zip(axes, samples, strict=True):
-        frames = sample["x"].numpy().transpose(1, 2, 3, 0) * 255 + MEAN
+        frames = sample["x"].numpy().transpose(1, 2, 3, 0) * divisor + MEAN
         chosen = np.linspace(0, len(frames) - 1, _STRIP).round().astype(int)
         for axis, frame in zip(row, chosen, strict=True):
             axis.imshow(frames[frame].clip(0, 255).astype(np.uint8))

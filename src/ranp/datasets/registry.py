@@ -6,7 +6,7 @@ Importing this module does not import torch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +104,8 @@ class Dataset:
         classes: Classes of synthetic data by default; None where there is no choice.
         categories: Categories that a prediction may be restricted to.
         has_cache: Whether `open_reader` takes `cache`, a directory for what was read.
+        options: Settings that a recipe may change (`data.options`): by name, a function of the data
+            set and the value that returns the data set with it.
     """
 
     name: str
@@ -118,7 +120,7 @@ class Dataset:
     task_name: str
     task: Callable[..., Task]
     predict: Callable[..., dict[str, Any]]
-    draw: Callable[[Sequence[Mapping[str, Any]]], Any]
+    draw: Callable[..., Any]
     conclude: Callable[[Sequence[Checked]], tuple[list[Problem], list[str]]] = nothing_more
     describe: Callable[[Path], Facts] | None = None
     frames: int | None = None
@@ -126,6 +128,21 @@ class Dataset:
     classes: int | None = None
     categories: tuple[str, ...] = ()
     has_cache: bool = False
+    options: Mapping[str, Callable[[Dataset, Any], Dataset]] = field(default_factory=dict)
+
+    def configured(self, options: Mapping[str, Any]) -> Dataset:
+        """Return the data set with some of its options set.
+
+        Raises:
+            UsageError: It has no such option, or a value is wrong.
+        """
+        result = self
+        for name, value in options.items():
+            if name not in self.options:
+                hint = suggest(name, self.options) if self.options else " It has none."
+                raise UsageError(f"data set '{self.name}' has no option '{name}'.{hint}")
+            result = self.options[name](result, value)
+        return result
 
     def make_task(self, window: int, metadata: Metadata | None = None) -> Task:
         """Make the task of the data set.

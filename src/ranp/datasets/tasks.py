@@ -36,6 +36,10 @@ class Task(ABC):
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
         """Return the loss of a batch, a scalar: a mean over its samples."""
 
+    def scoring_loss(self, output: Tensor, batch: Batch) -> Tensor:
+        """Return the loss that neurons are scored with: that of training by default."""
+        return self.loss(output, batch)
+
     @abstractmethod
     def measure(self, output: Tensor, batch: Batch) -> list[Measures]:
         """Return the measures of each case of a validation batch."""

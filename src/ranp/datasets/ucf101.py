@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ranp.datasets.clips import CLIPS, ClipReader, check_clips, check_frames, write_clip
+from ranp.datasets.frames import DIVISOR
 from ranp.datasets.registry import register_dataset
 from ranp.datasets.synthetic.motion import MOTIONS
 from ranp.datasets.verification import Checked, Inventory, Problem, guarded, some
@@ -41,7 +42,9 @@ class ClipFile:
     splits: tuple[str | None, ...]
 
 
-def open_reader(directory: Path, split: str, *, size: int = 112, fold: int = 0) -> ClipReader:
+def open_reader(
+    directory: Path, split: str, *, size: int = 112, fold: int = 0, divisor: float = DIVISOR
+) -> ClipReader:
     """Open one split of a UCF101 directory.
 
     Args:
@@ -49,6 +52,7 @@ def open_reader(directory: Path, split: str, *, size: int = 112, fold: int = 0) 
         split: "train", or "validation" for the official test list.
         size: Edge of the frames: 112 for MobileNetV2, 224 for I3D.
         fold: The official split less one: 0, 1 or 2.
+        divisor: What colours are divided by, after the mean was taken off; 1 as the authors had it.
     """
     if split not in _LISTS:
         raise UsageError(f"UCF101 has no split '{split}'; it has {', '.join(_LISTS)}")
@@ -57,7 +61,7 @@ def open_reader(directory: Path, split: str, *, size: int = 112, fold: int = 0) 
     clips = [clip for clip in inventory(directory).cases if clip.splits[fold] == split]
     if not clips:
         raise UsageError(f"no clip of split '{split}' (list {fold + 1}) in '{directory}'")
-    return ClipReader(tuple(clips), size, split == "train")
+    return ClipReader(tuple(clips), size, split == "train", divisor)
 
 
 def inventory(directory: Path) -> Inventory:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ranp import pipeline
-from ranp.datasets import find_dataset, synthesise
+from ranp.datasets import Dataset, synthesise
 from ranp.datasets.cases import Cases
 from ranp.datasets.loader import Loader
 from ranp.errors import InfeasibleError, UsageError
@@ -133,7 +133,7 @@ def score_cases(
     cases: Cases,
     methods: Iterable[Method],
     *,
-    dataset: str,
+    dataset: Dataset,
     window: int,
     workers: int = 0,
     **scoring: Any,
@@ -144,18 +144,20 @@ def score_cases(
         traced: The network.
         cases: Training cases.
         methods: Methods that the scores must serve.
-        dataset: Name of the data set, whose loss is taken.
+        dataset: Data set whose loss is taken.
         window: Edge of the training crops.
         workers: Processes that read data ahead.
         scoring: Further options of `ranp.pipeline.Scoring`.
     """
-    task = find_dataset(dataset).make_task(window)
+    task = dataset.make_task(window)
     model = traced.model.to("cuda" if torch.cuda.is_available() else "cpu")
     loader = Loader(cases, 1, training=True, workers=workers)
     scores = pipeline.score(
         Traced(model, traced.graph, Batches(loader)),
         methods,
-        Scoring(forward=lambda model, batch: task.loss(model(batch["x"]), batch), **scoring),
+        Scoring(
+            forward=lambda model, batch: task.scoring_loss(model(batch["x"]), batch), **scoring
+        ),
     )
     model.to("cpu")
     return scores
@@ -271,7 +273,7 @@ class TrainingCells:
                     traced,
                     self._cases(config, size),
                     [method],
-                    dataset=config.data.kind,
+                    dataset=config.data.dataset,
                     window=config.data.size,
                     workers=config.data.workers,
                     batches=config.pruning.batches,

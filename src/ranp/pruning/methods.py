@@ -10,7 +10,7 @@ from ranp.errors import UsageError, suggest
 from ranp.pruning.allocation import power
 from ranp.pruning.coupling import Floor
 from ranp.pruning.criteria import CRITERIA, USUAL, Criterion
-from ranp.pruning.selection import GLOBAL, LAYERWISE, RANDOM, WEIGHTS, Selection, flat
+from ranp.pruning.selection import GLOBAL, LAYERWISE, RANDOM, Selection, flat, weights
 from ranp.pruning.statistics import Once, Statistic
 
 DEFAULT_EXPONENT = -0.25
@@ -77,6 +77,10 @@ def _method(name: str, about: str, criterion: str, **options: Any) -> Method:
     return Method(name, about, CRITERIA[criterion], **options)
 
 
+def _snip(name: str, about: str, **rule: Any) -> Method:
+    return _method(name, about, "snip", selection=weights(**rule))
+
+
 def _power(name: str, exponent: float) -> Method:
     about = f"width by the cost of a neuron to the power {-exponent:g}; power:a for another -a"
     return Method(name, about, selection=power(exponent), floor="auto")
@@ -100,9 +104,9 @@ _TABLE = (
     Method("thin", "layerwise by its common name: fewer features by hand", selection=LAYERWISE),
     _power("power", DEFAULT_EXPONENT),
     Method("random", "neurons drawn at random over all layers", selection=RANDOM),
-    _method(
-        "snip", "single weights, then dead neurons; sparsity of weights", "snip", selection=WEIGHTS
-    ),
+    _snip("snip", "single weights, then dead neurons; sparsity of weights"),
+    _snip("snip-authors", "SNIP as the paper's authors had it", rank_last=True, readers="all"),
+    _snip("snip-forward", "the same, forward only", rank_last=True, readers="none"),
     _method("magnitude", "L1 norm of a neuron's weights", "magnitude"),
     _method("synflow", "SynFlow in one shot, without data", "synflow"),
     _method("grasp", "GraSP: what keeps gradients flowing", "grasp"),

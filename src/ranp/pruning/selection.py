@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,12 +32,14 @@ class Selection:
             living channels themselves.
         statistics: What it needs beside what the criterion needs.
         ranked: Whether neurons go in an order; if not, a budget may be filled with any of them.
+        of_weights: Whether a sparsity is the share of weights that go, not of neurons.
     """
 
     name: str
     select: Callable[[Chooser, float], Retained | Alive]
     statistics: tuple[Statistic, ...] = ()
     ranked: bool = True
+    of_weights: bool = False
 
 
 def layerwise(s: NeuronScores, sparsity: float) -> Retained:
@@ -76,10 +78,17 @@ LAYERWISE = Selection(
 RANDOM = Selection(
     "random", lambda chooser, sparsity: random(chooser.neurons, sparsity, chooser.choice.seed)
 )
-WEIGHTS = Selection(
-    "weights",
-    lambda chooser, sparsity: select_weights(chooser.graph, chooser.sensitivity, sparsity),
-)
+
+
+def weights(**rule: Any) -> Selection:
+    """Return the rule of SNIP NP, by the options of `ranp.pruning.snip.select_weights`."""
+    return Selection(
+        "weights",
+        lambda chooser, sparsity: select_weights(
+            chooser.graph, chooser.sensitivity, sparsity, **rule
+        ),
+        of_weights=True,
+    )
 
 
 def flat(reference: Method) -> Selection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 import torch
@@ -12,9 +13,17 @@ from torch import Tensor
 from ranp.graph import Alive, ChannelGraph, Layer
 from ranp.pruning.equations import largest
 
+Readers = Literal["any", "all", "none"]
+"""Whom a neuron must be of use to: any layer that reads it, all of them, or none."""
+
 
 def select_weights(
-    graph: ChannelGraph, sensitivity: Mapping[str, Tensor], sparsity: float
+    graph: ChannelGraph,
+    sensitivity: Mapping[str, Tensor],
+    sparsity: float,
+    *,
+    rank_last: bool = False,
+    readers: Readers = "any",
 ) -> Alive:
     """Return the channels that survive SNIP NP: top-k over weights, then removal of dead neurons.
 
@@ -22,17 +31,25 @@ def select_weights(
         graph: The channel graph.
         sensitivity: |g| of every weight by layer, a row per neuron (Eq. 2; its normalisation does
             not change the order).
-        sparsity: The share of weights to remove. Layers that must stay whole, the last one among
-            them, keep all of theirs.
+        sparsity: The share of weights to remove.
+        rank_last: Whether layers whose neurons must stay, the last one among them, lose weights,
+            too, and biases count among the weights, as with the paper's authors; if not, these
+            layers keep all of theirs. A fresh bias is zero, and so is its sensitivity.
+        readers: Which of the layers that read a neuron must need it (see `remove_dead`).
     """
-    ranked = [n for n, layer in graph.layers.items() if graph.removable[layer.neurons].any()]
-    ranked = [name for name in ranked if name in sensitivity]
+    ranked = [
+        name
+        for name, layer in graph.layers.items()
+        if name in sensitivity and (rank_last or graph.removable[layer.neurons].any())
+    ]
+    biases = [len(graph.layers[n]) for n in ranked if rank_last and f"{n}.bias" in graph.tensors]
     survives = {name: np.ones(rows.numel(), bool) for name, rows in sensitivity.items()}
-    everything = torch.cat([sensitivity[name].reshape(-1) for name in ranked]).numpy()
-    ends = np.cumsum([sensitivity[name].numel() for name in ranked])[:-1]
-    survives.update(zip(ranked, np.split(largest(everything, sparsity), ends), strict=True))
+    weights = [sensitivity[name].reshape(-1) for name in ranked]
+    everything = torch.cat([*weights, torch.zeros(sum(biases))]).numpy()
+    retained = np.split(largest(everything, sparsity), np.cumsum([len(each) for each in weights]))
+    survives.update(zip(ranked, retained[:-1], strict=True))
     connections = {name: _connections(graph.layers[name], rows) for name, rows in survives.items()}
-    return remove_dead(graph, connections)
+    return remove_dead(graph, connections, readers)
 
 
 def _connections(layer: Layer, survives: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -49,22 +66,35 @@ def _connections(layer: Layer, survives: NDArray[np.bool_]) -> NDArray[np.bool_]
     return result
 
 
-def remove_dead(graph: ChannelGraph, connections: Mapping[str, NDArray[np.bool_]]) -> Alive:
+def remove_dead(
+    graph: ChannelGraph, connections: Mapping[str, NDArray[np.bool_]], readers: Readers = "any"
+) -> Alive:
     """Return the channels that signals still pass through: reached from before, and needed behind.
 
     Args:
         graph: The channel graph.
         connections: By layer, which input channel reaches which neuron.
+        readers: "any" keeps a neuron that one of the layers behind it needs. "all" removes one that
+            a layer behind it ignores, even if another needs it, and none in front of a depthwise
+            layer; "none" removes none for what is behind it: the paper's authors.
     """
     alive = graph.all_alive()
     while True:
-        reached, needed = ~graph.removable, ~graph.removable
+        reached = ~graph.removable
+        uses, ignores = np.zeros(graph.classes, bool), np.zeros(graph.classes, bool)
+        spared = ~graph.removable
         for name, layer in graph.layers.items():
+            if layer.is_depthwise:
+                spared[layer.inputs] |= readers == "all"
             if layer.is_depthwise or name not in connections:
                 continue
             live = connections[name] & alive[layer.inputs] & alive[layer.neurons][:, None]
             reached[layer.neurons[live.any(1)]] = True
-            needed[layer.inputs[live.any(0)]] = True
+            used = np.zeros(graph.classes, bool)
+            used[layer.inputs[live.any(0)]] = True
+            uses |= used
+            ignores[layer.inputs] |= ~used[layer.inputs]
+        needed = spared | {"any": uses, "all": ~ignores, "none": graph.all_alive()}[readers]
         still = alive & reached & needed
         if np.array_equal(still, alive):
             return alive

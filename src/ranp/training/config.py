@@ -15,12 +15,15 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    SerializerFunctionWrapHandler,
     ValidationError,
+    ValidationInfo,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
-from ranp.datasets import find_dataset
+from ranp.datasets import Dataset, find_dataset
 from ranp.errors import UsageError, suggest
 
 
@@ -55,6 +58,7 @@ class DataConfig(Section):
         cases: How many cases are generated where no data is given.
         generated_size: Edge of the generated volumes or frames.
         classes: Classes of generated clips.
+        options: Settings of the data set's own, such as {divisor: 1} (`Dataset.options`).
     """
 
     kind: str
@@ -65,6 +69,12 @@ class DataConfig(Section):
     cases: int = Field(default=64, gt=0)
     generated_size: int = Field(default=64, gt=0)
     classes: int | None = Field(default=None, gt=1)
+    options: dict[str, int | float | str] = {}
+
+    @property
+    def dataset(self) -> Dataset:
+        """The data set, with its options."""
+        return find_dataset(self.kind).configured(self.options)
 
     @field_validator("kind")
     @classmethod
@@ -73,6 +83,22 @@ class DataConfig(Section):
             return find_dataset(kind).name
         except UsageError as error:
             raise ValueError(str(error)) from error
+
+    @field_validator("options")
+    @classmethod
+    def _are_known(cls, options: dict[str, Any], known: ValidationInfo) -> dict[str, Any]:
+        if "kind" in known.data:  # if not, that is refused
+            try:
+                find_dataset(known.data["kind"]).configured(options)
+            except UsageError as error:
+                raise ValueError(str(error)) from error
+        return options
+
+    @model_serializer(mode="wrap")
+    def _without_empty_options(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave options out where there are none, as in what older versions stored."""
+        content: dict[str, Any] = serialize(self)
+        return content if self.options else {k: v for k, v in content.items() if k != "options"}
 
 
 class PruningConfig(Section):

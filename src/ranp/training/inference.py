@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ranp.datasets import find_dataset
 from ranp.errors import UsageError, suggest
 from ranp.schemas import read_file
 from ranp.slimming import load_weights
@@ -71,7 +70,7 @@ def evaluate_run(
     cases = open_split(job, split, size, data)
     fabric = make_fabric(config)
     model = fabric.to_device(model)
-    dataset = find_dataset(config.data.kind)
+    dataset = config.data.dataset
     task = dataset.make_task(config.data.size, cases.reader.metadata)
     metrics = evaluate(fabric, model, task, validation_loader(cases, config))
     return {
@@ -109,7 +108,7 @@ def predict(
         What was predicted, in short.
     """
     job, model = load_run(directory, weights, factory)
-    dataset = find_dataset(job.config.data.kind)
+    dataset = job.config.data.dataset
     if category is not None and not dataset.categories:
         raise UsageError(f"a category is for shapes, and '{directory}' is about {dataset.about}")
     if category is not None and category not in dataset.categories:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ranp import pipeline
-from ranp.datasets import find_dataset, open_cases, synthesise
+from ranp.datasets import open_cases, synthesise
 from ranp.datasets.cases import Cases
 from ranp.datasets.loader import Loader
 from ranp.errors import IntegrityError, TraceError
@@ -100,7 +100,7 @@ def _pruned(job: Job, full: nn.Module, train: Cases, shape: tuple[int, ...]) -> 
     size = pruning.size or config.data.size
     is_resized = size != config.data.size
     cases = Cases(train.reader.resized(size), train.seed) if is_resized else train
-    task = find_dataset(config.data.kind).make_task(config.data.size)
+    task = config.data.dataset.make_task(config.data.size)
     result = pipeline.prune(
         pipeline.trace(full, Loader(cases, 1, training=True, workers=config.data.workers)),
         Choice.make(
@@ -112,7 +112,7 @@ def _pruned(job: Job, full: nn.Module, train: Cases, shape: tuple[int, ...]) -> 
         ),
         pruning.sparsity,
         pipeline.Scoring(
-            forward=lambda model, batch: task.loss(model(batch["x"]), batch),
+            forward=lambda model, batch: task.scoring_loss(model(batch["x"]), batch),
             batches=pruning.batches,
             seed=config.seed,
         ),
@@ -211,6 +211,7 @@ def open_split(job: Job, split: str, size: int, data: Path | None = None) -> Cas
         size=size,
         fold=job.config.data.fold,
         seed=job.config.seed,
+        options=job.config.data.options,
     )
 
 

@@ -24,7 +24,6 @@ import torch
 from torch import nn
 
 from ranp._version import __version__
-from ranp.datasets import find_dataset
 from ranp.datasets.cases import Cases
 from ranp.datasets.loader import Loader, Shard
 from ranp.errors import RanpError, UsageError
@@ -100,7 +99,7 @@ def _train(job: Job, devices: int, nodes: int, listener: Listener | None) -> dic
     fabric = make_fabric(job.config, devices, nodes)
     prepared = _prepare_first(fabric, job)
     network, config = prepared.network, job.config
-    dataset = find_dataset(config.data.kind)
+    dataset = config.data.dataset
     task = dataset.make_task(config.data.size, prepared.train.reader.metadata)
     shard = Shard(fabric.global_rank, fabric.world_size)
     listeners: list[Listener] = [] if listener is None else [listener]
@@ -180,7 +179,7 @@ def _prepare_first(fabric: Fabric, job: Job) -> Prepared:
 
 def validation_loader(cases: Cases, config: Config, shard: Shard = Shard()) -> Loader:  # noqa: B008
     """Return validation batches: of one where whole volumes may differ in shape."""
-    whole = find_dataset(config.data.kind).whole_volumes
+    whole = config.data.dataset.whole_volumes
     batch = 1 if whole else max(config.batch // shard.world, 1)
     return Loader(cases, batch, training=False, workers=config.data.workers, shard=shard)
 

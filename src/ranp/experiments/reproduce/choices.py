@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import nn
 
-from ranp.datasets import open_cases, synthetic_cases
+from ranp.datasets import find_dataset, open_cases, synthetic_cases
 from ranp.datasets.cases import Cases
 from ranp.experiments.cells import load_budget, score_cases
 from ranp.experiments.store import Cell, Store
@@ -101,7 +101,7 @@ class Choices:
             trace(build_network(config), example_input=(1, *cases[0]["x"].shape)),
             cases,
             methods or [METHODS["ranp-f"]],
-            dataset=cell["data"],
+            dataset=find_dataset(cell["data"]).configured(cell.get("options", {})),
             window=cell["size"],
             workers=self.workers,
             weights=cell["weights"],
@@ -113,12 +113,26 @@ class Choices:
 
     def _cases(self, cell: Cell, network: NetworkConfig) -> Cases:
         name, size, seed = cell["data"], cell["size"], cell["seed"]
+        options = cell.get("options", {})
         if cell["cases"] is not None:
             return open_cases(
-                name, self.data[name], "train", size=size, fold=cell["fold"], seed=seed
+                name,
+                self.data[name],
+                "train",
+                size=size,
+                fold=cell["fold"],
+                seed=seed,
+                options=options,
             )
         classes = int(network.options["classes"])
-        return synthetic_cases(name, size=size, samples=cell["samples"], seed=seed, classes=classes)
+        return synthetic_cases(
+            name,
+            size=size,
+            samples=cell["samples"],
+            seed=seed,
+            classes=classes,
+            options=options,
+        )
 
     def weigh(self, cell: Cell, place: Path) -> dict[str, Any]:
         """Compute the importance of every neuron, by layer."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ranp.datasets import find_dataset
 from ranp.experiments.paper import RESOURCES, printed
 from ranp.experiments.reproduce.choices import Amount
 from ranp.experiments.reproduce.scales import Pair
@@ -370,5 +369,5 @@ def about_data(study: Study, pairs: Sequence[Pair], *, one_seed: bool = False) -
 def _size(study: Study, pair: Pair) -> str:
     config = study.config(pair)
     size = config.pruning.size or config.data.size
-    frames = find_dataset(config.data.kind).frames
+    frames = config.data.dataset.frames
     return f"{frames} x {size}²" if frames else f"{size}³"

@@ -96,7 +96,7 @@ class Study:
     def sparsity(self, pair: Pair, method: str = "ranp-f") -> float:
         """Return the sparsity of a table: the paper's, or that of the scaled recipe."""
         paper = printed()["data_dependent"].get(pair.name)
-        if method == "snip":
+        if METHODS[method].selection.of_weights:
             return float(paper["snip_param_sparsity"]) if self.at_paper_size else _SNIP_SPARSITY
         return float(self.config(pair).pruning.sparsity)
 
@@ -109,6 +109,7 @@ class Study:
             weights: Initialization, "fresh" (Glorot) or "orthogonal".
         """
         config, cases = self.config(pair), self._cases(pair)
+        options = {"options": config.data.options} if config.data.options else {}
         all_methods = pair in FOUR and weights == "fresh"
         generated = pair.settings[self.scale].samples
         return {
@@ -116,6 +117,7 @@ class Study:
             "network": config.network.model_dump(mode="json"),
             "task": config.task,
             "data": config.data.kind,
+            **options,
             "size": config.pruning.size or config.data.size,
             "cases": cases,
             "fold": None if cases is None else config.data.fold,

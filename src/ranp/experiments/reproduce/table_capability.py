@@ -20,13 +20,14 @@ def make_row(study: Study, pair: Pair, method: str, *, train: bool = True) -> Ta
     """Return the row of a method at the paper's sparsity."""
     row = capability(pair.name)[method]
     exact = row["check"] == "exact"
+    pruned_by = {"snip": pair.snip}.get(method, method)
     amount = None
     if method != "full":
         # Rows that depend on no data are printed with their own sparsity.
         theirs = exact and study.at_paper_size
-        amount = Amount(sparsity=row["sparsity"] if theirs else study.sparsity(pair, method))
+        amount = Amount(sparsity=row["sparsity"] if theirs else study.sparsity(pair, pruned_by))
     # The paper's random row is one draw, that of seed 0.
-    cells = make_row_cells(study, pair, method, amount, one_draw=exact, train=train)
+    cells = make_row_cells(study, pair, pruned_by, amount, one_draw=exact, train=train)
     return TableRow(pair, LABELS[method], cells, row, exact)
 
 
