@@ -40,7 +40,7 @@ def command(
     ] = None,
     scale: Annotated[
         Literal["paper", "small", "smoke"],
-        typer.Option(help="The paper's size, CPU hours, or a minute."),
+        typer.Option(help="The paper's size, CPU minutes, or seconds to a minute."),
     ] = "smoke",
     seeds: Annotated[int, typer.Option(min=1, help="How many; they count from 0.")] = 1,
     resources_only: Annotated[
