@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ranp import pipeline
 from ranp.errors import UsageError
-from ranp.fitting import Fit, TrainingStep, fit_network
+from ranp.fitting import Fit, TrainingStep, choices_to_try, fit_network
 from ranp.fitting.machine import default_device
 from ranp.fitting.target import input_of
 from ranp.graph import ChannelGraph, ExampleInput, build_graph
@@ -268,7 +268,7 @@ def fit(
     precision: Precision = "32",
     recompute: bool = False,
     device: Device | None = None,
-    method: str = "ranp-f",
+    method: str | None = None,
     lam: float | None = None,
     resource: str | Mapping[str, float] | None = None,
     forward: Forward | None = None,
@@ -315,7 +315,8 @@ def fit(
         batches: As in `prune`.
         weights: As in `prune`.
         init: As in `prune`.
-        method: As in `prune`.
+        method: As in `prune`; if None, whichever of RANP's methods keeps the most neurons within
+            the budgets.
         lam: As in `prune`.
         resource: As in `prune`.
         coupling: As in `prune`.
@@ -337,14 +338,24 @@ def fit(
     budgets = parse_budgets(
         {"memory": memory, "flops": flops, "params": params, "latency": latency, **(budget or {})}
     )
-    choice = Choice.make(method, lam, resource, coupling, floor, multiple, seed)
+    choices = choices_to_try(
+        method,
+        budgets,
+        lam=lam,
+        resource=resource,
+        coupling=coupling,
+        floor=floor,
+        multiple=multiple,
+        seed=seed,
+    )
     peeked = pipeline.peek(loader)
     shape = _input_shape(peeked, forward)
     if not shape and (batch is None or input is None):
         raise UsageError("give batch and input: they say what is trained with")
-    needs_data = choice.method.needs_data and scores is None
+    row = choices[0].method
+    needs_data = row.needs_data and scores is None
     if needs_data and loader is None:
-        raise UsageError(f"{method} scores with data; give a loader, or scores")
+        raise UsageError(f"{row.name} scores with data; give a loader, or scores")
     step = TrainingStep(
         batch=shape[0] if batch is None else batch,
         sample=shape[1:] if input is None else tuple(input),
@@ -359,7 +370,7 @@ def fit(
     given = loss is not None or forward is not None
     run = make_forward(loss, forward) if needs_data or given else None
     scoring = Scoring(run, batches, per, weights, seed, scores=scores)
-    return fit_network(traced, budgets, step, choice, scoring, init=init)
+    return fit_network(traced, budgets, step, choices, scoring, init=init)
 
 
 def _input_shape(batches: pipeline.Batches, forward: Forward | None) -> tuple[int, ...]:

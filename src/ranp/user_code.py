@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from itertools import count
 from pathlib import Path
 from types import ModuleType
@@ -140,6 +141,7 @@ class BlamedLoader:
 def blamed(function: Callable[..., Any], what: str) -> Callable[..., Any]:
     """Return a function whose errors are the user's (see `blame`)."""
 
+    @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         with blame(what):
             return function(*args, **kwargs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -58,6 +59,7 @@ def test_memory_is_kept_and_no_more_is_pruned_than_that_takes(
         model,
         result.scores,
         sparsity=result.sparsity - 2 * DELTA,
+        method=result.plan.method,
         example_input=(1, 2, 24, 24, 24),
     ).apply(model)
     assert peak(wider) > (1 - CPU_MARGIN) * budget
@@ -95,6 +97,69 @@ def test_a_share_of_memory_is_one_of_what_the_network_takes(model, loader, loss)
     assert full < context
     assert 0.45 * full < slim <= 0.5 * full
     assert result.budgets[0].limit == context + 0.5 * full
+
+
+class Tied(nn.Module):
+    """Additions and a concatenation tie layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv3d(2, 12, 3, padding=1)
+        self.second = nn.Conv3d(12, 12, 3, padding=1)
+        self.down = nn.Conv3d(12, 24, 3, stride=2, padding=1)
+        self.up = nn.ConvTranspose3d(24, 16, 2, stride=2)
+        self.head = nn.Conv3d(28, 3, 1)
+
+    def forward(self, x):
+        x = self.first(x).relu()
+        x = x + self.second(x).relu()
+        return self.head(torch.cat([x, self.up(self.down(x).relu()).relu()], 1))
+
+
+COST = {
+    "memory": lambda model: (
+        ranp.predict_training_memory(
+            model,
+            (2, 2, 16, 16, 16),
+            loss=lambda y: F.cross_entropy(y, y[:, 0].long()),
+            device="cuda",
+        ).peak
+    ),
+    "flops": lambda model: 1e9 * ranp.count(model, ranp.trace(model, (1, 2, 16, 16, 16))).gflops,
+    "params": lambda model: sum(p.numel() for p in model.parameters()),
+}
+
+
+@pytest.mark.parametrize("resource", COST)
+@pytest.mark.parametrize("tied", [True, False])
+def test_no_other_method_of_the_table_keeps_more_neurons(tied, resource, model, loader, loss):
+    torch.manual_seed(0)
+    model = Tied() if tied else model
+    step = {"batch": 1, "input": (2, 16, 16, 16), "device": "cuda"}
+    result = ranp.fit(model, loader, loss, **{resource: "50%"}, **step)
+    names = [each.method for each in result.methods]
+    assert set(names) == {"ranp-f", "ranp-m", "ranp-p", "weighted"}
+    assert names[0] == result.plan.method == result.chooser.choice.method.name
+    kept = result.methods[0].neurons
+    assert kept == sum(len(layer.kept) for layer in result.plan.layers.values())
+    assert result.figures["slim"][resource] <= result.budgets[0].limit
+
+    for name in names:
+        options = {"method": name, "graph": result.chooser.graph}
+        more = (0.01 * step for step in range(99, -1, -1))
+        for sparsity in more:
+            with suppress(InfeasibleError):
+                plan = ranp.plan(model, result.scores, sparsity=sparsity, **options)
+                if sum(len(layer.kept) for layer in plan.layers.values()) > kept:
+                    break
+        assert COST[resource](plan.apply(model)) > result.budgets[0].limit
+
+
+def test_a_method_that_is_named_is_the_only_one(model, loader, loss):
+    result = ranp.fit(model, loader, loss, params="50%", method="ranp-f", **STEP)
+    assert [each.method for each in result.methods] == [result.plan.method] == ["ranp-f"]
+    weighed = ranp.fit(model, loader, loss, params="50%", resource="memory", **STEP)
+    assert [each.method for each in weighed.methods] == ["ranp-f"]
 
 
 def test_of_several_budgets_the_tightest_binds(model, loader, loss):
@@ -146,7 +211,11 @@ def test_alternatives_keep_the_budget_and_prune_less(model, loader, loss):
 
     half = by_change["batch 1",]
     slim = ranp.plan(
-        model, result.scores, sparsity=half.sparsity, example_input=(1, 2, 96, 96, 96)
+        model,
+        result.scores,
+        sparsity=half.sparsity,
+        method=result.plan.method,
+        example_input=(1, 2, 96, 96, 96),
     ).apply(model)
     assert peak(slim, **{**large, "batch": 1}) == half.figures["memory"] <= budget
 

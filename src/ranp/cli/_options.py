@@ -106,7 +106,10 @@ class Output:
 class ChoiceOptions:
     """How neurons are chosen."""
 
-    method: Annotated[str, typer.Option(help="See `ranp methods`.")] = "ranp-f"
+    method: Annotated[
+        str | None,
+        typer.Option(help="See `ranp methods`; ranp-f, or for fit what prunes least, by default."),
+    ] = None
     lam: Annotated[
         float | None,
         typer.Option("--lambda", help="How much cost matters (Eq. 10); by default the paper's."),
@@ -127,19 +130,22 @@ class ChoiceOptions:
     seed: SeedOption = 0
 
     def choice(self, network: Network) -> Choice:
-        """Return the choice that they stand for; lambda is the paper's if it is not given."""
+        """Return the choice that they stand for."""
         from ranp.pruning import Choice
 
+        return Choice.make(self.method or "ranp-f", **self.settings(network))
+
+    def settings(self, network: Network) -> dict[str, Any]:
+        """Return all but the method, as `Choice.make` takes it; lambda is the paper's if None."""
         lam = network.spec.lam if self.lam is None and network.spec is not None else self.lam
-        return Choice.make(
-            self.method,
-            lam=lam,
-            resource=self.resource,
-            coupling=self.coupling,
-            floor=self.floor,
-            multiple=self.multiple,
-            seed=self.seed,
-        )
+        return {
+            "lam": lam,
+            "resource": self.resource,
+            "coupling": self.coupling,
+            "floor": self.floor,
+            "multiple": self.multiple,
+            "seed": self.seed,
+        }
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,13 @@ def command(
         open_source,
         volume,
     )
-    from ranp.fitting import DoesNotFit, TrainingStep, fit_network, loss_by_output
+    from ranp.fitting import (
+        DoesNotFit,
+        TrainingStep,
+        choices_to_try,
+        fit_network,
+        loss_by_output,
+    )
     from ranp.fitting.machine import default_device
     from ranp.fitting.scoring import scoring_size
     from ranp.pipeline import trace
@@ -111,7 +117,8 @@ def command(
     budgets = parse_budgets({**_named(amounts), **split_budgets(amounts.budget or ())})
     ensure_out(out)
     net = _network(network, training.input_shape)
-    choice = choosing.choice(net)
+    choices = choices_to_try(choosing.method, budgets, **choosing.settings(net))
+    row = choices[0].method
     step = TrainingStep(
         batch=training.batch,
         sample=net.input_shape[1:],
@@ -123,7 +130,7 @@ def command(
     traced = trace(net.model, example_input=net.input_shape, protect=choosing.protect or ())
     loaded = None if scores is None else Scores.load(scores)
     together = 1
-    scored = choice.method.needs_data and loaded is None
+    scored = row.needs_data and loaded is None
     if net.spec is not None and scored and scoring.size is None:
         size, together = scoring_size(
             traced,
@@ -132,10 +139,10 @@ def command(
             scoring.samples or DEFAULT_SAMPLES,
         )
         scoring = replace(scoring, size=size)
-    methods = [] if loaded else [choice.method]
+    methods = [] if loaded else [row]
     source = open_source(net, methods, scoring, batch=together, seed=choosing.seed)
     about = None
-    if loaded is None and choice.method.needs_scores:
+    if loaded is None and row.needs_scores:
         about = f"{source.about}{_edge(net, scoring.size)}"
         say(output.quiet, f"Scoring {network} with {about}.")
     listener = ScoringListener(
@@ -158,7 +165,7 @@ def command(
                 replace(traced, batches=source.peek()),
                 budgets,
                 step,
-                choice,
+                choices,
                 source.scoring(scoring, choosing.seed, scores=loaded),
                 default_input=loss_by_output,
                 network=network,

@@ -1,8 +1,8 @@
 """Fitting a network into budgets of memory, operations, parameters and time."""
 
-from ranp.fitting.fit import Fit, fit_network
+from ranp.fitting.fit import Fit, choices_to_try, fit_network
 from ranp.fitting.fitted import Fitted
-from ranp.fitting.search import Alternative, DoesNotFit
+from ranp.fitting.search import Alternative, DoesNotFit, Tried
 from ranp.fitting.target import loss_by_output
 from ranp.fitting.training_step import TrainingStep
 
@@ -12,6 +12,8 @@ __all__ = [
     "Fit",
     "Fitted",
     "TrainingStep",
+    "Tried",
+    "choices_to_try",
     "fit_network",
     "loss_by_output",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ranp.fitting.target import StepInputAt, no_loss
@@ -12,6 +13,7 @@ from ranp.graph import Alive, build_graph, slim_meta_copy
 from ranp.pruning import Chooser
 from ranp.resources import Costs, predict_training_memory
 from ranp.resources.budgets import Budget, find_resource
+from ranp.resources.step_model import NotAProduct, StepModel
 from ranp.resources.training_memory import CUDA_CONTEXT, LossNotCounted, TrainingMemory
 
 CPU_MARGIN = 0.015
@@ -24,6 +26,8 @@ Figures = Mapping[str, float]
 class Costing:
     """Counts and predicts what choices of channels cost.
 
+    `dataclasses.replace` gives another one, for another chooser, that shares what is known.
+
     Attributes:
         chooser: Whose choices they are; its graph is traced at the size that is trained at.
         input_at: What is trained with in a way to train; the loss takes memory too.
@@ -32,6 +36,7 @@ class Costing:
     chooser: Chooser
     input_at: StepInputAt = no_loss
     _memories: dict[tuple[TrainingStep, bytes], TrainingMemory] = field(default_factory=dict)
+    _models: dict[TrainingStep, StepModel | None] = field(default_factory=dict)
     _resized: dict[tuple[int, ...], Chooser] = field(default_factory=dict)
 
     def figures(
@@ -47,7 +52,7 @@ class Costing:
             if total is not None:
                 result[name] = total(self._costs(alive, step.sample))
             elif name == "memory":
-                result[name] = float(self.memory(alive, step).peak)
+                result[name] = float(self._peak(alive, step))
         return result
 
     def constants(self, step: TrainingStep) -> Figures:
@@ -72,6 +77,43 @@ class Costing:
                     device=step.device,
                 )
         return self._memories[key]
+
+    def confirms(self, figures: Figures, alive: Alive, step: TrainingStep) -> bool:
+        """Return whether simulating a step gives the memory that was computed for it.
+
+        Where it does not, steps of that kind are simulated from then on. What was made of a step
+        that was confirmed is not simulated again.
+        """
+        model = self._models.get(step)
+        if "memory" not in figures or model is None or model.is_rescaled:
+            return True
+        if self.memory(alive, step).peak == figures["memory"]:
+            return True
+        self._models[step] = None
+        return False
+
+    def _peak(self, alive: Alive, step: TrainingStep) -> int:
+        """Return the peak of a training step: computed where it is known how, else simulated."""
+        is_first = all(known != step for known, _ in self._memories)
+        if (step, alive.tobytes()) in self._memories or is_first:
+            return self.memory(alive, step).peak
+        if step not in self._models:
+            self._models[step] = self._model(step)
+        model = self._models[step]
+        return self.memory(alive, step).peak if model is None else model.peak(alive)
+
+    def _model(self, step: TrainingStep) -> StepModel | None:
+        """Return how the peak follows from channels; None if it is not known."""
+        graph = self.chooser.graph
+        full = self.memory(graph.all_alive(), step)
+        for known in filter(None, self._models.values()):
+            with suppress(NotAProduct):
+                return known.rescaled(full)
+        with suppress(NotAProduct):
+            return StepModel.of(
+                graph, lambda trial: self.memory(trial, step), step.optimizer, step.device
+            )
+        return None
 
     def _costs(self, alive: Alive, sample: tuple[int, ...]) -> Costs:
         """Count at another size: the same classes, other numbers of voxels."""

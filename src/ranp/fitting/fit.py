@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,14 @@ from ranp.fitting.costing import Costing
 from ranp.fitting.fitted import Fitted, fit_summary
 from ranp.fitting.latency import FoundInTime, fit_latency
 from ranp.fitting.scoring import ScoringMemoryPlan
-from ranp.fitting.search import Alternative, does_not_fit, find_alternatives, least_pruned
+from ranp.fitting.search import Alternative, does_not_fit, find_alternatives, least_pruned_of
 from ranp.fitting.target import StepInputAt, batch_like, no_loss
 from ranp.fitting.training_step import TrainingStep
 from ranp.pipeline import Events, Result, Scoring, Traced, make_chooser, make_result
-from ranp.pruning import Choice, Chooser
+from ranp.pruning import Choice, Chooser, Method, resource_variants
 from ranp.recording import timeline_of
 from ranp.resources.budgets import RESOURCES, Budget, describe
-from ranp.resources.training_memory import LOSS_MARGIN, LossNotCounted
+from ranp.resources.training_memory import LOSS_MARGIN, LossNotCounted, TrainingMemory
 from ranp.slimming import Init, check_init
 
 
@@ -35,7 +36,7 @@ class Fit(Result, Fitted):
 
     def summary(self) -> dict[str, Any]:
         """Return the plan and what was fitted as plain values, for JSON."""
-        return {**super().summary(), **self.to_dict()}
+        return {**self.to_dict(), **super().summary()}
 
     def __rich__(self) -> RenderableType:
         """Return budgets against figures, alternatives, and the kept neurons of every layer."""
@@ -46,7 +47,7 @@ def fit_network(
     traced: Traced,
     budgets: tuple[Budget, ...],
     step: TrainingStep,
-    choice: Choice,
+    choices: Sequence[Choice],
     scoring: Scoring,
     *,
     default_input: StepInputAt = no_loss,
@@ -60,7 +61,7 @@ def fit_network(
         traced: The full network, traced at the size that it is trained at, and a peeked loader.
         budgets: What a training step may take.
         step: How the network is going to be trained.
-        choice: Method and settings of the choice.
+        choices: Methods and settings to try; the same scores must serve all of them.
         scoring: How the network is scored; with less memory than asked for where that is short.
         default_input: What is trained with, where there is no batch to run `scoring.forward` on.
         init: Weights of the slim network.
@@ -75,39 +76,72 @@ def fit_network(
     notes: list[str] = []
     first = traced.batches.first
     forward = scoring.forward if first is not None else None
+    choice = choices[0]
     if choice.method.needs_data and scoring.scores is None and forward is not None:
         plan = ScoringMemoryPlan(traced.model, first, forward, scoring.per)
         scoring = replace(scoring, per=plan.per, recompute=plan.recompute)
         notes += [plan.about] if plan.about else []
     chooser = make_chooser(traced, choice, scoring, events)
     input_at = batch_like(forward, first) if forward is not None else default_input
-    fitted = fit_choice(chooser, step, budgets, input_at=input_at, events=events)
+    choosers = [replace(chooser, choice=choice) for choice in choices]
+    chooser, fitted = fit_choices(choosers, step, budgets, input_at=input_at, events=events)
     made = make_result(chooser, fitted.sparsity, traced.protect, network=network, init=init)
     return Fit(**vars(made), **{**vars(fitted), "notes": (*notes, *fitted.notes)})
 
 
-def fit_choice(
-    chooser: Chooser,
+def choices_to_try(
+    method: str | None, budgets: Sequence[Budget], *, resource: Any = None, **settings: Any
+) -> tuple[Choice, ...]:
+    """Return the choices that `fit` tries.
+
+    That of the method, or of every method that weighs by a resource, as RANP does. With a budget of
+    time only the first one of these: the others' time would have to be measured too.
+
+    Args:
+        method: Name of the method; None for those.
+        budgets: What a training step may take.
+        resource: Resource that Eq. 10 reweights by, if not the method's own.
+        settings: As `Choice.make` takes them.
+    """
+    row = Choice.make(method or "ranp-f").method
+    rows = (row,) if method or resource else resource_variants(row)
+    if any(RESOURCES[budget.resource].measured for budget in budgets):
+        rows = rows[:1]
+    else:
+        rows = tuple(row for row in rows if not _is_measured(row))
+    return tuple(Choice.make(row, resource=resource, **settings) for row in rows)
+
+
+def _is_measured(method: Method) -> bool:
+    return method.resource is not None and RESOURCES[method.resource].measured
+
+
+def fit_choices(
+    choosers: Sequence[Chooser],
     step: TrainingStep,
     budgets: tuple[Budget, ...],
     *,
     input_at: StepInputAt = no_loss,
     events: Events | None = None,
-) -> Fitted:
+) -> tuple[Chooser, Fitted]:
     """Find the least pruned choice of channels that keeps the budgets.
 
     Args:
-        chooser: Chooses the channels; its graph is traced at the size that is trained at.
+        choosers: Choose the channels, by one method each; their graph is traced at the size that
+            is trained at.
         step: How the network is trained.
         budgets: At least one.
         input_at: What is trained with in a way to train; the loss takes memory too.
         events: Listener; told of each network whose time was measured.
 
+    Returns:
+        The chooser that prunes least, and what it takes.
+
     Raises:
         DoesNotFit: There is none.
     """
-    costing = Costing(chooser, input_at)
-    full = chooser.graph.all_alive()
+    costing = Costing(choosers[0], input_at)
+    full = costing.chooser.graph.all_alive()
     counted = tuple(
         dict.fromkeys(["memory", "flops", "params", *(budget.resource for budget in budgets)])
     )
@@ -119,7 +153,8 @@ def fit_choice(
         if budget.resource in whole
     )
     timed = next((budget for budget in budgets if budget.resource not in whole), None)
-    found = least_pruned(costing, step, predicted)
+    costings = [replace(costing, chooser=chooser) for chooser in choosers]
+    costing, found, tried = least_pruned_of(costings, step, predicted)
     if found.best.keeps and timed is not None:
         found = fit_latency(costing, step, timed, predicted, found, events or Events())
     in_time = found if isinstance(found, FoundInTime) else None
@@ -130,29 +165,37 @@ def fit_choice(
     others: tuple[Alternative, ...] = ()
     if found.binding is not None and RESOURCES[found.binding].shrinks_with_input:
         others = find_alternatives(costing, step, predicted, best.sparsity)
+    memory = {
+        name: costing.memory(alive, step) for name, alive in (("full", full), ("slim", best.alive))
+    }
     figures = {"full": whole, "slim": costing.figures(best.alive, step, counted)}
     if in_time is not None:
         figures["slim"]["latency"] = best.figures["latency"]
         if in_time.full is not None:
             figures["full"]["latency"] = in_time.full
     notes = ["the time of what to do instead was not measured"] if timed and others else []
-    memory = {
-        name: costing.memory(alive, step) for name, alive in (("full", full), ("slim", best.alive))
-    }
-    if memory["full"].loss_margin:
-        notes.append(
-            "The memory of the loss could not be predicted: it decides by values of the output, or "
-            f"leaves PyTorch. A margin of {describe('memory', memory['full'].loss_margin)} stands "
-            f"in its place ({LOSS_MARGIN} times the outputs): measure a step before you rely on it."
-        )
-        warnings.warn(notes[-1], LossNotCounted, stacklevel=4)
-    return Fitted(
+    return costing.chooser, Fitted(
         step=step,
+        loss=input_at(step).name,
         budgets=budgets,
         sparsity=best.sparsity,
         figures=figures,
         binding=found.binding,
+        methods=() if timed else tried,
         alternatives=others,
         memory=memory,
-        notes=tuple(notes),
+        notes=(*notes, *_loss_notes(memory["full"])),
     )
+
+
+def _loss_notes(memory: TrainingMemory) -> list[str]:
+    """Warn of a loss whose memory is not known."""
+    if not memory.loss_margin:
+        return []
+    note = (
+        "The memory of the loss could not be predicted: it decides by values of the output, or "
+        f"leaves PyTorch. A margin of {describe('memory', memory.loss_margin)} stands "
+        f"in its place ({LOSS_MARGIN} times the outputs): measure a step before you rely on it."
+    )
+    warnings.warn(note, LossNotCounted, stacklevel=5)
+    return [note]

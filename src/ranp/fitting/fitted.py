@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ranp.fitting.search import Alternative
+from ranp.fitting.search import Alternative, Tried
 from ranp.fitting.training_step import TrainingStep
 from ranp.report.terminal import table
 from ranp.resources.budgets import Budget, describe
@@ -26,21 +26,25 @@ class Fitted:
 
     Attributes:
         step: How the network is trained.
+        loss: What is differentiated.
         budgets: What it may cost.
         sparsity: The share of neurons that is removed; 0 if the full network keeps all budgets.
         figures: By network ("full", "slim"), what each resource takes: bytes, operations,
             parameters, and seconds if they are budgeted.
         binding: The budget that forbids to prune less; None if nothing is pruned.
+        methods: The methods that were tried, the one that keeps most neurons first.
         alternatives: Other ways to train within the budgets that prune less, best first.
         memory: By network, the predicted memory of a training step.
         notes: What else there is to know, for people.
     """
 
     step: TrainingStep
+    loss: str
     budgets: tuple[Budget, ...]
     sparsity: float
     figures: Mapping[str, Mapping[str, float]]
     binding: str | None
+    methods: tuple[Tried, ...]
     alternatives: tuple[Alternative, ...]
     memory: Mapping[str, TrainingMemory]
     notes: tuple[str, ...] = ()
@@ -75,12 +79,29 @@ class Fitted:
             )
         return rows
 
+    def method_rows(self) -> list[dict[str, str]]:
+        """Return the methods that were tried for people; "" where one does not reach a budget."""
+        resources = dict.fromkeys(["flops", "params", *(b.resource for b in self.budgets)])
+        rows = []
+        for each in self.methods:
+            figures = each.figures or {}
+            rows.append(
+                {
+                    "method": each.label,
+                    "neurons": f"{each.neurons:,}" if each.neurons else "",
+                    "sparsity": "" if each.sparsity is None else f"{each.sparsity:.4f}",
+                    **{n: describe(n, figures[n]) if n in figures else "" for n in resources},
+                }
+            )
+        return rows
+
     def about(self) -> dict[str, Any]:
         """Return what a report says of the fit: the training step, budgets and the answer."""
         return {
-            "step": self.step.to_dict(),
+            "step": {**self.step.to_dict(), "loss": self.loss},
             "rows": self.rows(),
             "verdict": self.verdict,
+            "methods": self.method_rows() if len(self.methods) > 1 else [],
             "notes": list(self.notes),
         }
 
@@ -90,40 +111,40 @@ class Fitted:
         slim = self.memory["slim"]
         return {
             "feasible": True,
-            "sparsity": self.sparsity,
             "budgets": limits,
+            "step": self.step.to_dict(),
+            "loss": self.loss,
             "budget_bytes": int(limits["memory"]) if "memory" in limits else None,
             "predicted_peak_bytes": slim.peak,
             "binding": self.binding,
-            "step": self.step.to_dict(),
+            "sparsity": self.sparsity,
             "figures": {name: dict(values) for name, values in self.figures.items()},
             "memory": {name: memory.totals() for name, memory in self.memory.items()},
             "peak": {
                 "phase": slim.timeline.peak_phase,
                 "holders": [[h.module, h.bytes] for h in slim.holders[:_SHOWN_HOLDERS]],
             },
+            "methods": [each.to_dict() for each in self.methods],
             "alternatives": [each.to_dict() for each in self.alternatives],
             "notes": list(self.notes),
         }
 
 
 def fit_summary(fitted: Fitted, below: RenderableType) -> RenderableType:
-    """Return what the terminal shows: neurons, costs, budgets, peak, alternatives, the answer."""
+    """Return what the terminal shows: budgets first, then methods, alternatives, peak, neurons."""
     memory = fitted.memory["slim"]
+    at = _PHASES[memory.timeline.peak_phase]
     parts: list[RenderableType] = [
-        *(below, "", _heading(f"Budgets: {fitted.step}"), _budget_table(fitted)),
-        *(
-            "",
-            _heading(
-                f"What holds the peak of the slim network, {_PHASES[memory.timeline.peak_phase]}"
-            ),
-        ),
-        _peak_table(memory),
+        *(_heading(f"Budgets: {fitted.step}, {fitted.loss}"), _budget_table(fitted), "")
     ]
+    if len(fitted.methods) > 1:
+        parts += [_heading("Neurons that methods keep within the budgets")]
+        parts += [_methods_table(fitted), ""]
     if fitted.alternatives:
-        parts += ["", _heading("Pruning less instead (sparsities to 0.01)")]
-        parts += [_alternatives_table(fitted.alternatives)]
-    return Group(*parts, "", fitted.verdict, *fitted.notes)
+        parts += [_heading("Pruning less instead (sparsities to 0.01)")]
+        parts += [_alternatives_table(fitted.alternatives), ""]
+    parts += [_heading(f"What holds the peak of the slim network, {at}"), _peak_table(memory), ""]
+    return Group(*parts, below, "", fitted.verdict, *fitted.notes)
 
 
 _PHASES = {
@@ -163,6 +184,17 @@ def _peak_table(memory: TrainingMemory) -> Table:
     for holder in memory.holders[:_SHOWN_HOLDERS]:
         name = Text(holder.module or "(between layers, loss)")  # a name is no markup
         result.add_row(name, f"{holder.bytes / 2**20:,.1f}")
+    return result
+
+
+def _methods_table(fitted: Fitted) -> Table:
+    result = table()
+    result.add_column("method")
+    resources = list(dict.fromkeys(["flops", "params", *(b.resource for b in fitted.budgets)]))
+    for heading in ("neurons", "sparsity", *resources):
+        result.add_column(heading, justify="right")
+    for row in fitted.method_rows():
+        result.add_row(*(text or "-" for text in row.values()))
     return result
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,6 +88,48 @@ class Alternative:
         return result
 
 
+@dataclass(frozen=True)
+class Tried:
+    """A method, and how little pruning it takes to keep the budgets.
+
+    Attributes:
+        method: Name of the method.
+        settings: Settings of the choice that networks are given by themselves: coupling, floor.
+        sparsity: The smallest that keeps the budgets; None if none does.
+        neurons: How many neurons are kept then.
+        figures: What the slim network costs then.
+    """
+
+    method: str
+    settings: Mapping[str, Any]
+    sparsity: float | None = None
+    neurons: int | None = None
+    figures: Figures | None = None
+
+    @property
+    def label(self) -> str:
+        """The method, with its coupling where that is not the paper's."""
+        coupling = self.settings["coupling"]
+        return self.method if coupling == "paper" else f"{self.method}, {coupling}"
+
+    @classmethod
+    def of(cls, costing: Costing, step: TrainingStep, found: Found | None) -> Tried:
+        """Return what was found with a method."""
+        choice = costing.chooser.choice
+        about = (choice.method.name, {"coupling": choice.coupling, "floor": choice.floor})
+        if found is None or not found.best.keeps:
+            return cls(*about)
+        best = found.best
+        counted = costing.figures(best.alive, step, ("flops", "params"))
+        neurons = sum(map(len, costing.chooser.graph.kept(best.alive).values()))
+        return cls(*about, best.sparsity, neurons, {**counted, **best.figures})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        figures = None if self.figures is None else dict(self.figures)
+        return {**vars(self), "settings": dict(self.settings), "figures": figures}
+
+
 class DoesNotFit(InfeasibleError):
     """Not even the most that can be pruned keeps the budgets.
 
@@ -114,6 +156,46 @@ class DoesNotFit(InfeasibleError):
             },
             "alternatives": [each.to_dict() for each in self.alternatives],
         }
+
+
+def least_pruned_of(
+    costings: Sequence[Costing], step: TrainingStep, budgets: Sequence[Budget]
+) -> tuple[Costing, Found, tuple[Tried, ...]]:
+    """Find the method that keeps the most neurons within the budgets; the first of equals.
+
+    Args:
+        costings: Count and predict costs, one for each method.
+        step: How the network is trained.
+        budgets: On what can be counted or predicted.
+
+    Returns:
+        The costs of that method, what it found, and all that were tried, most neurons first. Where
+        no method keeps the budgets it is the one that comes nearest.
+
+    Raises:
+        InfeasibleError: Every method empties a layer at any sparsity.
+    """
+    found: list[tuple[Costing, Found, Tried]] = []
+    tried: list[Tried] = []
+    refused: InfeasibleError | None = None
+    for costing in costings:
+        try:
+            one = least_pruned(costing, step, budgets)
+        except InfeasibleError as error:
+            refused = refused or error
+            tried.append(Tried.of(costing, step, None))
+            continue
+        tried.append(Tried.of(costing, step, one))
+        found.append((costing, one, tried[-1]))
+        if one.binding is None:
+            break  # nothing has to be pruned
+    if not found:
+        assert refused is not None
+        raise refused
+    costing, best, _ = max(
+        found, key=lambda each: (each[2].neurons or 0, -max(each[1].best.worst, 1.0))
+    )
+    return costing, best, tuple(sorted(tried, key=lambda each: -(each.neurons or 0)))
 
 
 def least_pruned(
@@ -146,10 +228,18 @@ def least_pruned(
         figures = costing.figures(alive, step, [b.resource for b in budgets])
         return Candidate(sparsity, alive, figures, shares(figures, budgets, step))
 
+    most = costing.chooser.max_sparsity() if below is None else below
+    found = _search(at, most, tolerance, scan)
+    if not costing.confirms(found.best.figures, found.best.alive, step):
+        found = _search(at, most, tolerance, scan)  # by simulation now
+    return found
+
+
+def _search(at: Callable[[float], Candidate], most: float, tolerance: float, scan: int) -> Found:
+    """Scan, then narrow down (see `least_pruned`)."""
     exceeding = nearest = at(0.0)
     if exceeding.keeps:
         return Found(exceeding, None)
-    most = costing.chooser.max_sparsity() if below is None else below
     for number in range(1, scan + 1):
         found = at(most * number / scan)
         if found.keeps:

@@ -15,7 +15,7 @@ from ranp.errors import UsageError
 from ranp.fitting.training_step import TrainingStep
 from ranp.graph.known_values import Tiled
 from ranp.pruning import Forward
-from ranp.pruning.batches import split_pair
+from ranp.pruning.batches import name_of, split_pair
 from ranp.resources.training_memory import Loss
 
 
@@ -27,11 +27,13 @@ class StepInput:
         example_input: The shape of a batch, or the batch that `forward` takes.
         loss: `loss(output)` -> scalar tensor; None for the mean of the outputs.
         forward: `forward(model, batch)` -> scalar tensor, in the place of `loss`.
+        name: What the loss is called, for people.
     """
 
     example_input: Any
     loss: Loss | None = None
     forward: Forward | None = None
+    name: str = "mean of the outputs"
 
 
 StepInputAt = Callable[[TrainingStep], StepInput]
@@ -71,7 +73,7 @@ def batch_like(forward: Forward, batch: Any) -> StepInputAt:
                 return leaf
             return Tiled(leaf, step.shape if leaf is x else resized(tuple(leaf.shape), step))
 
-        return StepInput(pytree.tree_map(make, batch), forward=forward)
+        return StepInput(pytree.tree_map(make, batch), forward=forward, name=name_of(forward))
 
     return at
 
@@ -119,4 +121,4 @@ def loss_by_output(step: TrainingStep) -> StepInput:
         )
         return result
 
-    return StepInput(step.shape, loss)
+    return StepInput(step.shape, loss, name=name_of(functional.cross_entropy))

@@ -7,7 +7,7 @@ from ranp.pruning.coupling import Coupling, Floor
 from ranp.pruning.criteria import CRITERIA, Criterion
 from ranp.pruning.early_stop import StabilityStop
 from ranp.pruning.identity import fingerprint
-from ranp.pruning.methods import METHODS, Method, find_method, register_method
+from ranp.pruning.methods import METHODS, Method, find_method, register_method, resource_variants
 from ranp.pruning.score import Per, score
 from ranp.pruning.scores import NeuronScores, Scores
 from ranp.pruning.search import meet_budget
@@ -42,5 +42,6 @@ __all__ = [
     "make_forward",
     "meet_budget",
     "register_method",
+    "resource_variants",
     "score",
 ]

@@ -42,6 +42,7 @@ def make_forward(loss: LossFunction | None, forward: Forward | None) -> Forward:
         with blame("the forward pass or the loss", given):
             return loss(model(x), y)
 
+    default.__name__ = name_of(loss)
     return default
 
 
@@ -61,6 +62,11 @@ def _describe(value: Any) -> str:
     if not isinstance(value, Tensor):
         return f"a {type(value).__name__}"
     return f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}"
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a function, or of the class of a callable object, for people."""
+    return getattr(function, "__name__", type(function).__name__)
 
 
 def no_forward(model: nn.Module, batch: Any) -> Tensor:

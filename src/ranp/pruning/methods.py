@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ranp.errors import UsageError, suggest
@@ -92,6 +92,7 @@ _RANP_F = _method(
 _TABLE = (
     _RANP_F,
     _method("ranp-m", "RANP by activation memory", "mpmg-sum", balance=True, resource="memory"),
+    _method("ranp-p", "RANP by parameters", "mpmg-sum", balance=True, resource="params"),
     _method("ranp-l", "RANP by measured latency", "mpmg-sum", balance=True, resource="latency"),
     _method("weighted", "balanced between layers, without resources", "mpmg-sum", balance=True),
     _method("vanilla", "MPMG-sum: neuron importance as it is", "mpmg-sum"),
@@ -153,6 +154,13 @@ def find_method(name: str, also: Iterable[str] = ()) -> Method:
     if name not in METHODS:
         raise UsageError(f"unknown method '{name}'.{suggest(name, [*also, *METHODS])}")
     return METHODS[name]
+
+
+def resource_variants(method: Method) -> tuple[Method, ...]:
+    """Return a method, and those that differ from it by the resource of Eq. 10 alone."""
+    own: dict[str, Any] = {"name": method.name, "about": method.about, "resource": method.resource}
+    others = (row for row in METHODS.values() if row.name != method.name)
+    return (method, *(row for row in others if replace(row, **own) == method))
 
 
 def statistics_for(methods: Iterable[Method]) -> tuple[Statistic, ...]:

@@ -41,6 +41,7 @@ class Resource:
         layer_costs: Cost of each layer of a network, tau of Eq. 10; None if it has none.
         total: Total of a counted network; None if it is predicted or measured instead.
         shrinks_with_input: Whether smaller inputs take less of it.
+        measured: Whether it is measured, which takes time.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Resource:
     layer_costs: Callable[[nn.Module, ChannelGraph, Costs], Mapping[str, float]] | None = None
     total: Callable[[Costs], float] | None = None
     shrinks_with_input: bool = False
+    measured: bool = False
 
 
 def _per_layer(column: str) -> Callable[[nn.Module, ChannelGraph, Costs], Mapping[str, float]]:
@@ -119,6 +121,7 @@ for _resource in (
         "250ms",
         lambda value: f"{value:.2f} s" if value >= 1 else f"{1e3 * value:.1f} ms",
         layer_costs=lambda model, graph, costs: latency_table(model, graph),
+        measured=True,
     ),
     Resource(
         "activations",

@@ -21,7 +21,7 @@ from ranp.graph.operation import tensors_in
 from ranp.graph.surgery import meta_copy, swapped_tensors, training_mode
 from ranp.recompute import checkpointed
 from ranp.resources.autocast import DTYPES, Precision, autocast, rules_of
-from ranp.resources.live_bytes import LiveBytes
+from ranp.resources.live_bytes import LiveBytes, shapes_of
 from ranp.user_code import describe_failure
 
 _NOT_TRACEABLE = (
@@ -45,7 +45,7 @@ class ModelCall:
 
     def begins(self, model: nn.Module, args: Any, kwargs: Any) -> None:
         """Keep the arguments of the model."""
-        self.arguments, self.output_bytes = pytree.tree_map(_shape, (args, kwargs)), None
+        self.arguments, self.output_bytes = shapes_of((args, kwargs)), None
 
     def ends(self, model: nn.Module, args: Any, output: Any) -> None:
         """Keep the size of the outputs."""
@@ -119,7 +119,7 @@ class FakeStep:
             checkpointed(self._shadow) if recompute else nullcontext(),
             _mixed_precision(self._shadow, precision),
             self._live.watching(self._shadow),
-            rules_of(device),
+            rules_of(device) if precision != "32" else nullcontext(),
         ):
             try:
                 value = forward(self._shadow, batch)
@@ -181,10 +181,6 @@ def _run_backward(value: Tensor) -> None:
     """Like `value.backward()`, which would leave the rules of autocast behind."""
     engine: Any = torch.autograd.Variable._execution_engine
     engine.run_backward((value,), (torch.ones_like(value),), False, False, (), True, True)
-
-
-def _shape(leaf: Any) -> Any:
-    return TensorShape.of(leaf) if isinstance(leaf, Tensor) else leaf
 
 
 @contextmanager

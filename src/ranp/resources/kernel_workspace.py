@@ -36,6 +36,15 @@ _KEEPING = ("aten::mse_loss", "aten::smooth_l1_loss")
 _NO_REDUCTION, _MEAN = 0, 1
 
 
+_CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward")
+
+
+def may_take_workspace(func: Any) -> bool:
+    """Return whether an operation may hold bytes besides inputs and outputs, on any device."""
+    name = func._schema.name
+    return name in _CONVOLUTIONS or name in _PROMOTING or name in _REDUCING
+
+
 def kept_by_output(func: Any, args: Sequence[Any]) -> int:
     """Return the bytes of the storage of an output that is larger than its shape says; 0 if not."""
     return cuda_workspace(func, args, None) if func._schema.name in _KEEPING else 0

@@ -11,6 +11,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,14 +20,58 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ranp.graph import TensorShape
 from ranp.graph.known_values import KnownValues
 from ranp.graph.operation import tensors_in
-from ranp.resources.kernel_workspace import kept_by_output
+from ranp.resources.kernel_workspace import kept_by_output, may_take_workspace
 
 _MODULE = "ranp.module"
 
 Workspace = Callable[[Any, tuple[Any, ...], Any], int]
 """From an operation, its arguments and its outputs to the bytes it takes besides them."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A storage.
+
+    Attributes:
+        shape: Shape of its tensor.
+        item: Bytes per element.
+        size: Bytes that it takes.
+        owner: The module on whose behalf it was made.
+    """
+
+    shape: tuple[int, ...]
+    item: int
+    size: int
+    owner: str
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """An operation that may take memory besides, with shapes in the place of tensors."""
+
+    func: Any
+    args: Any
+    out: Any
+
+
+@dataclass(frozen=True)
+class Log:
+    """What a training step allocates, in a form that other numbers of channels can be put into.
+
+    Attributes:
+        events: See `LiveBytes`.
+        storages: See `LiveBytes`.
+        kernels: See `LiveBytes`.
+        learnt: Numbers of the storages of learnt parameters.
+    """
+
+    events: tuple[tuple[int, int], ...] = ()
+    storages: tuple[Stored, ...] = ()
+    kernels: tuple[Kernel | None, ...] = ()
+    learnt: tuple[int, ...] = ()
 
 
 class LiveBytes(TorchDispatchMode):
@@ -36,8 +81,10 @@ class LiveBytes(TorchDispatchMode):
         now: Bytes alive.
         bytes: Bytes alive after every operation, or during it if those are more.
         owners: The module on whose behalf each operation ran.
-        peak: The largest of `bytes`.
-        at_peak: Bytes by module at the peak; what a kernel takes while it runs is in them.
+        kernels: What may have taken memory besides in each operation, if anything may.
+        storages: Every storage there was.
+        events: In order: (1, storage) where it was made, (-1, storage) where it was freed, and
+            (0, operation) after every operation, by number.
     """
 
     def __init__(self, workspace: Workspace, rounding: int = 1) -> None:
@@ -50,13 +97,34 @@ class LiveBytes(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self._workspace = workspace
         self._rounding = rounding
-        self._followed: dict[int, tuple[weakref.ref[Any], int, str]] = {}
+        self._followed: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._modules: list[str] = []
         self._known = KnownValues()
-        self.now = self.peak = 0
+        self.now = 0
         self.bytes: list[int] = []
         self.owners: list[str] = []
-        self.at_peak: Counter[str] = Counter()
+        self.kernels: list[Kernel | None] = []
+        self.storages: list[Stored] = []
+        self.events: list[tuple[int, int]] = []
+
+    @property
+    def peak(self) -> int:
+        """The largest of `bytes`."""
+        return max(self.bytes, default=0)
+
+    @property
+    def at_peak(self) -> Counter[str]:
+        """Bytes by module at the peak; what a kernel takes while it runs is in them."""
+        peak = self.bytes.index(self.peak)
+        held: Counter[str] = Counter()
+        for kind, number in self.events:
+            if kind:
+                stored = self.storages[number]
+                held[stored.owner] += kind * stored.size
+            elif number == peak:
+                break
+        held[self.owners[peak]] += self.peak - held.total()
+        return +held
 
     def follow(self, tensor: Tensor, owner: str, at_least: int = 0) -> None:
         """Count a tensor's storage, once, for as long as it lives.
@@ -70,10 +138,15 @@ class LiveBytes(TorchDispatchMode):
         key = storage._cdata
         if key in self._followed:
             return
-        size = max(storage.nbytes(), at_least)
-        size = -(-size // self._rounding) * self._rounding
-        self._followed[key] = (weakref.ref(storage, partial(self._freed, key)), size, owner)
+        exact = max(storage.nbytes(), at_least)
+        size = -(-exact // self._rounding) * self._rounding
+        number = len(self.storages)
+        self._followed[key] = (weakref.ref(storage, partial(self._freed, key)), number)
         self.now += size
+        is_whole = exact == tensor.numel() * tensor.element_size()
+        shape, item = (tuple(tensor.shape), tensor.element_size()) if is_whole else ((exact,), 1)
+        self.storages.append(Stored(shape, item, size, owner))
+        self.events.append((1, number))
 
     def follow_all(self, tree: Any, owner: str) -> None:
         """Count all tensors in nested containers."""
@@ -87,24 +160,22 @@ class LiveBytes(TorchDispatchMode):
         return received
 
     def _freed(self, key: int, _: Any) -> None:
-        _, size, _ = self._followed.pop(key)
-        self.now -= size
+        _, number = self._followed.pop(key)
+        self.now -= self.storages[number].size
+        self.events.append((-1, number))
 
-    def note(self, owner: str, besides: int = 0) -> None:
+    def note(self, owner: str, besides: int = 0, kernel: Kernel | None = None) -> None:
         """Write down what is alive now.
 
         Args:
             owner: On whose behalf.
             besides: What is taken for the moment, by nothing that is followed.
+            kernel: What takes it.
         """
+        self.events.append((0, len(self.bytes)))
         self.bytes.append(self.now + besides)
         self.owners.append(owner)
-        if self.bytes[-1] > self.peak:
-            self.peak = self.bytes[-1]
-            self.at_peak = Counter()
-            for _, size, whose in self._followed.values():
-                self.at_peak[whose] += size
-            self.at_peak[owner] += besides
+        self.kernels.append(kernel)
 
     @contextmanager
     def watching(self, model: nn.Module) -> Iterator[None]:
@@ -147,6 +218,8 @@ class LiveBytes(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        if func is torch.ops.prim.device.default:
+            return func(*args)
         out = self._known.call(func, args, kwargs or {})
         made = list(tensors_in(out))
         if made:
@@ -154,8 +227,16 @@ class LiveBytes(TorchDispatchMode):
             kept = kept_by_output(func, args)
             for tensor in made:
                 self.follow(tensor, owner, kept)
-            self.note(owner, self._workspace(func, args, out))
+            kernel = None
+            if may_take_workspace(func):
+                kernel = Kernel(func, shapes_of(list(args)), shapes_of(out))
+            self.note(owner, self._workspace(func, args, out), kernel)
         return out
+
+
+def shapes_of(tree: Any) -> Any:
+    """Return nested containers with shapes in the place of tensors."""
+    return pytree.tree_map_only(Tensor, TensorShape.of, tree)
 
 
 def _claim(name: str, outputs: Any) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -28,7 +28,7 @@ from ranp.graph import ExampleInput, describe_inputs, named_tensors, unwrap
 from ranp.resources.autocast import DTYPES, Precision
 from ranp.resources.fake_step import FakeStep, NotTraceable, call_model
 from ranp.resources.kernel_workspace import cpu_workspace, cuda_workspace
-from ranp.resources.live_bytes import LiveBytes
+from ranp.resources.live_bytes import LiveBytes, Log, Workspace
 from ranp.resources.measuring import mean_of
 
 Optimizer = Literal["sgd", "momentum", "adam", "adamw", "amsgrad"]
@@ -111,6 +111,7 @@ class TrainingMemory:
         loss_margin: For a loss that could not be followed; 0 if it is counted.
         peak: The most that is alive at one time, everything above included.
         timeline: What is alive when, without the allowance.
+        log: What forward and backward pass allocate, for `ranp.resources.step_model`.
         holders: The modules that hold the peak, largest first; parameters, gradients and
             optimizer state are not in it.
     """
@@ -124,6 +125,7 @@ class TrainingMemory:
     timeline: Timeline
     holders: tuple[Holder, ...]
     loss_margin: int = 0
+    log: Log = field(default=Log(), repr=False, compare=False)
 
     def totals(self) -> dict[str, int]:
         """Return the totals as plain numbers."""
@@ -211,8 +213,7 @@ def _run_step(
     device: Device,
 ) -> TrainingMemory:
     """Run forward, backward and the optimizer's step on fake tensors."""
-    on_cpu = device == "cpu"
-    live = LiveBytes(*((cpu_workspace, 1) if on_cpu else (cuda_workspace, CUDA_BLOCK)))
+    live = LiveBytes(*workspace_of(device))
     with FakeStep(model, live) as step:
         learnt = [tensor for tensor in step.tensors.values() if tensor.requires_grad]
         live.follow_all(step.tensors, "parameters")
@@ -222,10 +223,12 @@ def _run_step(
         resting = live.now
         held, backward = step.run(forward, batch, precision, recompute, device)
         end = len(live.bytes)
+        numbers = tuple(i for i, t in enumerate(step.tensors.values()) if t.requires_grad)
+        log = Log(tuple(live.events), tuple(live.storages), tuple(live.kernels), numbers)
         for besides in step_temporaries([p.nbytes for p in learnt], optimizer, device):
             live.note("optimizer", besides)
     gradients = sum(tensor.nbytes for tensor in learnt)
-    allowance = 0 if on_cpu else CUDA_CONTEXT + int(CUDA_GAPS * live.peak)
+    allowance = allowance_for(live.peak, device)
     return TrainingMemory(
         parameters=sum(tensor.nbytes for tensor in step.tensors.values()),
         gradients=gradients,
@@ -235,7 +238,18 @@ def _run_step(
         peak=live.peak + allowance,
         timeline=Timeline(tuple(live.bytes), tuple(live.owners), backward, end),
         holders=_holders(live),
+        log=log,
     )
+
+
+def allowance_for(alive: int, device: Device) -> int:
+    """Return what no tensor accounts for on a device, beside the bytes that are alive."""
+    return 0 if device == "cpu" else CUDA_CONTEXT + int(CUDA_GAPS * alive)
+
+
+def workspace_of(device: Device) -> tuple[Workspace, int]:
+    """Return what operations take besides on a device, and what sizes are multiples of there."""
+    return (cpu_workspace, 1) if device == "cpu" else (cuda_workspace, CUDA_BLOCK)
 
 
 def step_temporaries(

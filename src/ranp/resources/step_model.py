@@ -1,0 +1,311 @@
+"""The peak of a training step as a function of the living channels, without simulating it again.
+
+What a step allocates and frees, and in which order, does not depend on how many channels live; the
+sizes do. Two trial networks with other widths in every layer, beside the full one, show which
+dimension of which tensor follows which channels. So the sizes of all tensors, and what kernels take
+besides, follow for any choice of channels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree as pytree
+
+from ranp.graph import Alive, ChannelGraph, TensorShape
+from ranp.resources.live_bytes import Kernel
+from ranp.resources.training_memory import (
+    Device,
+    Optimizer,
+    TrainingMemory,
+    allowance_for,
+    step_temporaries,
+    workspace_of,
+)
+
+Ints = NDArray[np.int64]
+Dim = tuple[int, int]
+"""A factor, and the number of the array of channels whose living ones it is multiplied with."""
+
+
+class NotAProduct(Exception):
+    """A step allocates something that does not follow from counts of channels."""
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """The shape of a tensor, or a number, as a function of the living channels."""
+
+    dims: tuple[Dim, ...]
+    dtype: torch.dtype | None = None
+
+    def at(self, counts: Sequence[int]) -> tuple[int, ...]:
+        return tuple(factor * counts[number] for factor, number in self.dims)
+
+
+@dataclass(frozen=True)
+class _KernelModel:
+    """What a kernel takes besides, as a function of the living channels."""
+
+    func: Any
+    leaves: tuple[Any, ...]
+    spec: Any
+    _known: dict[tuple[Any, ...], int] = field(default_factory=dict)
+
+    def bytes_at(self, counts: Sequence[int], device: Device) -> int:
+        sizes = [each.at(counts) if isinstance(each, _Sizes) else each for each in self.leaves]
+        key = tuple(size for size, leaf in zip(sizes, self.leaves, strict=True) if size is not leaf)
+        if key not in self._known:
+            made = [
+                _make(leaf, size) if isinstance(leaf, _Sizes) else leaf
+                for leaf, size in zip(self.leaves, sizes, strict=True)
+            ]
+            args, out = pytree.tree_unflatten(made, self.spec)
+            self._known[key] = workspace_of(device)[0](self.func, tuple(args), out)
+        return self._known[key]
+
+    def rescaled(self, kernel: Kernel | None, full: Ints) -> _KernelModel:
+        """Return the same with what it works on in another step, with all channels."""
+        if kernel is None:
+            raise NotAProduct("other operations run in this step")
+        leaves, spec = pytree.tree_flatten((kernel.args, kernel.out))
+        pairs = zip(self.leaves, leaves, strict=True)
+        return _KernelModel(self.func, tuple(_rescaled(*pair, full) for pair in pairs), spec)
+
+
+def _rescaled(known: Any, leaf: Any, full: Ints) -> Any:
+    if not isinstance(known, _Sizes):
+        return leaf
+    shape = leaf.shape if isinstance(leaf, TensorShape) else (leaf,)
+    dims = zip(shape, (number for _, number in known.dims), strict=True)
+    dtype = leaf.dtype if isinstance(leaf, TensorShape) else None
+    return _Sizes(tuple((size // int(full[number]), number) for size, number in dims), dtype)
+
+
+def _make(leaf: _Sizes, size: tuple[int, ...]) -> Any:
+    return size[0] if leaf.dtype is None else torch.empty(size, dtype=leaf.dtype)
+
+
+@dataclass(frozen=True)
+class StepModel:
+    """Sizes of all that a training step allocates, as functions of the living channels.
+
+    Attributes:
+        arrays: Channel classes of the dimensions that can shrink.
+        full: Their counts in the full network, and a 1.
+        items: Bytes per element of every storage.
+        factors: For every dimension of every storage, what does not depend on channels.
+        widths: For every dimension the number of its array; `len(arrays)` stands for none.
+        events: What is allocated, freed and noted, in order (see `LiveBytes`).
+        kernels: By operation, what its kernel takes besides.
+        learnt: Numbers of the storages of learnt parameters.
+        margin: Bytes to be added for a loss that is not counted.
+        optimizer: Whose temporaries are counted.
+        device: Where the step runs.
+        is_rescaled: Whether it was made of another step's.
+    """
+
+    arrays: tuple[Ints, ...]
+    full: Ints
+    items: Ints
+    factors: Ints
+    widths: Ints
+    events: Ints
+    kernels: dict[int, _KernelModel]
+    learnt: Ints
+    margin: int
+    optimizer: Optimizer
+    device: Device
+    is_rescaled: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        graph: ChannelGraph,
+        predict: Callable[[Alive], TrainingMemory],
+        optimizer: Optimizer,
+        device: Device,
+    ) -> StepModel:
+        """Learn from the full network and two trial networks.
+
+        Args:
+            graph: The channel graph of the full network.
+            predict: Simulates a step with some living channels.
+            optimizer: The step's optimizer.
+            device: The step's device.
+
+        Raises:
+            NotAProduct: The step allocates something that does not follow from channels.
+        """
+        trials = _trials(graph)
+        memories = [predict(alive) for alive in trials]
+        logs = [memory.log for memory in memories]
+        events = [_in_order(log.events) for log in logs]
+        if not all(np.array_equal(each, events[0]) for each in events):
+            raise NotAProduct("other operations run with fewer channels")
+        arrays = tuple(_arrays(graph))
+        table = _Table(arrays, trials)
+        stored = zip(*(log.storages for log in logs), strict=True)
+        dims = [table.dims([storage.shape for storage in each]) for each in stored]
+        kernels = zip(*(log.kernels for log in logs), strict=True)
+        return cls(
+            arrays,
+            np.array([*map(len, arrays), 1], dtype=np.int64),
+            np.array([storage.item for storage in logs[0].storages], dtype=np.int64),
+            _padded([[factor for factor, _ in each] for each in dims], 1),
+            _padded([[number for _, number in each] for each in dims], len(arrays)),
+            events[0],
+            {at: table.kernel(each) for at, each in enumerate(kernels) if each[0]},
+            np.array(logs[0].learnt, dtype=np.int64),
+            memories[0].loss_margin,
+            optimizer,
+            device,
+        )
+
+    def rescaled(self, memory: TrainingMemory) -> StepModel:
+        """Return the same for another batch, or another size of volumes.
+
+        Args:
+            memory: What was predicted for the full network with it.
+
+        Raises:
+            NotAProduct: Other operations run in that step.
+        """
+        log = memory.log
+        if not np.array_equal(_in_order(log.events), self.events):
+            raise NotAProduct("other operations run in this step")
+        shapes = _padded([storage.shape for storage in log.storages], 1)
+        if shapes.shape != self.widths.shape or (shapes % self.full[self.widths]).any():
+            raise NotAProduct("other tensors are made in this step")
+        return replace(
+            self,
+            items=np.array([storage.item for storage in log.storages], dtype=np.int64),
+            factors=shapes // self.full[self.widths],
+            kernels={
+                at: kernel.rescaled(log.kernels[at], self.full)
+                for at, kernel in self.kernels.items()
+            },
+            margin=memory.loss_margin,
+            is_rescaled=True,
+        )
+
+    def peak(self, alive: Alive) -> int:
+        """Return the predicted peak of a step with some living channels."""
+        counts = np.array([*(alive[array].sum() for array in self.arrays), 1], dtype=np.int64)
+        exact = self.items * (self.factors * counts[self.widths]).prod(axis=1)
+        block = workspace_of(self.device)[1]
+        sizes = -(-exact // block) * block
+        kind, number = self.events.T
+        is_note = kind == 0
+        now = np.cumsum(np.where(is_note, 0, kind * sizes[np.where(is_note, 0, number)]))
+        held = now[is_note]
+        plain = counts.tolist()
+        with FakeTensorMode():
+            for at, kernel in self.kernels.items():
+                held[at] += kernel.bytes_at(plain, self.device)
+        stepping = step_temporaries(exact[self.learnt].tolist(), self.optimizer, self.device)
+        highest = max(int(held.max()), int(now[-1]) + max(stepping))
+        return highest + allowance_for(highest, self.device) + self.margin
+
+
+class _Table:
+    """Finds the channels that a size follows, by what it is in each trial network."""
+
+    def __init__(self, arrays: Sequence[Ints], trials: Sequence[Alive]) -> None:
+        self._none = len(arrays)
+        self._number = {
+            tuple(int(alive[array].sum()) for alive in trials): number
+            for number, array in reversed(list(enumerate(arrays)))
+        }
+
+    def dim(self, sizes: tuple[int, ...]) -> Dim:
+        """Return the channels that a dimension follows."""
+        if len(set(sizes)) == 1:
+            return sizes[0], self._none
+        # Batch and channels can be one dimension (instance norm), so counts may have a factor.
+        for factor in _divisors(math.gcd(*sizes)):
+            number = self._number.get(tuple(size // factor for size in sizes))
+            if number is not None:
+                return factor, number
+        raise NotAProduct(f"a dimension of {sizes} follows no channels")
+
+    def dims(self, shapes: Sequence[tuple[int, ...]]) -> tuple[Dim, ...]:
+        """Return the channels that each dimension follows."""
+        if len({len(shape) for shape in shapes}) > 1:
+            raise NotAProduct(f"a tensor has the shapes {list(shapes)}")
+        return tuple(self.dim(sizes) for sizes in zip(*shapes, strict=True))
+
+    def kernel(self, kernels: Sequence[Kernel | None]) -> _KernelModel:
+        """Return what a kernel takes in terms of channels."""
+        flat = [pytree.tree_flatten((k.args, k.out)) for k in kernels if k is not None]
+        leaves = [self._leaf(each) for each in zip(*(leaves for leaves, _ in flat), strict=True)]
+        assert kernels[0] is not None
+        return _KernelModel(kernels[0].func, tuple(leaves), flat[0][1])
+
+    def _leaf(self, leaves: Sequence[Any]) -> Any:
+        first = leaves[0]
+        if isinstance(first, TensorShape):
+            return _Sizes(self.dims([leaf.shape for leaf in leaves]), first.dtype)
+        if isinstance(first, int) and not isinstance(first, bool):
+            return _Sizes((self.dim(tuple(leaves)),))
+        return first
+
+
+def _padded(rows: Sequence[Sequence[int]], value: int) -> Ints:
+    """Return rows as a matrix, filled up with a value."""
+    rank = max(map(len, rows))
+    return np.array([[*row, *[value] * (rank - len(row))] for row in rows], dtype=np.int64)
+
+
+def _in_order(events: Sequence[tuple[int, int]]) -> Ints:
+    """Sort what happens between two operations: the order there does not matter, and varies."""
+    kind, number = np.array(events, dtype=np.int64).reshape(-1, 2).T
+    notes = np.cumsum(kind == 0) - (kind == 0)
+    order = np.lexsort((number, -np.abs(kind), notes))
+    return np.stack([kind, number], axis=1)[order]
+
+
+def _divisors(number: int) -> Iterator[int]:
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    yield from dict.fromkeys([*small, *(number // d for d in reversed(small))])
+
+
+def _arrays(graph: ChannelGraph) -> Iterator[Ints]:
+    """Yield every array of channel classes that a dimension has, once."""
+    dims = [dim for dims in graph.tensors.values() for dim in dims]
+    for label_pass in graph.passes.values():
+        dims += [d for record in label_pass.records for _, dims in record.outputs for d in dims]
+    yield from {dim.tobytes(): dim for dim in dims if dim is not None}.values()
+
+
+def _trials(graph: ChannelGraph) -> list[Alive]:
+    """Return the full network, and two whose widths tell all layers of one width apart."""
+    random = np.random.default_rng(0)
+    trials = [graph.all_alive() for _ in range(3)]
+    orders: dict[int, NDArray[np.int64]] = {}
+    seen: Counter[int] = Counter()
+    for neurons in {
+        layer.neurons.tobytes(): layer.neurons for layer in graph.layers.values()
+    }.values():
+        classes = np.unique(neurons[graph.removable[neurons]])
+        most = len(classes) - 1
+        if most < 1:
+            continue
+        if most not in orders:
+            orders[most] = np.stack([1 + random.permutation(most) for _ in range(2)])
+        turn = seen[most]
+        seen[most] += 1
+        trials[1][classes[orders[most][0, turn % most] :]] = False
+        trials[2][classes[orders[most][1, (turn + turn // most) % most] :]] = False
+    for alive in trials:
+        for name in graph.empty_layers(alive):
+            alive[graph.layers[name].neurons[0]] = True
+    return trials
