@@ -1,8 +1,13 @@
 """The race: allocations of one cost, trained a little, the worse ones dropped rung by rung.
 
 All candidates are brought to the same budget, so a check-in of each costs the same FLOPs. They are
-trained to the first rung, the better half to the next, which is twice as far, and so on; what is
-left of the cost goes to a few refinements of the winner, which must beat it at every rung.
+trained to the first rung, the better half to the next, which is twice as far, and so on.
+
+A starved network's luck with one seed is larger than most differences between allocations. So the
+first candidate, thinning by hand unless the user says otherwise, is what a winner must beat: the
+two meet on the last rung with the race's seed and once more with another, and a challenger that is
+not ahead both times has won by luck. What is left of the cost goes to a few refinements of the
+winner, which must beat it at every rung and with both seeds too.
 
 Halving is synchronous: a rung is judged when all its candidates are there. (The pruners of tuning
 libraries judge as candidates come in, so the first is always trained to the end: neither cost nor
@@ -20,8 +25,11 @@ from statistics import fmean
 from ranp.errors import UsageError
 from ranp.experiments.loops import LOSS, Line, goal_of
 
-Curve = Callable[[str, int], Sequence[Line]]
-"""`curve(candidate, check_ins)` -> what its training yields at the first check-ins."""
+Curve = Callable[[str, int, bool], Sequence[Line]]
+"""`curve(candidate, check_ins, again)` -> what its training yields at the first check-ins.
+
+With `again` it is trained with another seed.
+"""
 
 REFINED_AT_MOST = 4
 
@@ -42,12 +50,13 @@ class Schedule:
 
     @property
     def check_ins(self) -> int:
-        """The most check-ins that are trained, over all candidates."""
+        """The most check-ins that are trained, over all candidates and both seeds."""
         done, total = 0, 0
         for check_ins, candidates in self.rungs:
             total += candidates * (check_ins - done)
             done = check_ins
-        return total + self.refined * done
+        dropped_at = self.rungs[0][0]  # the first candidate, at the earliest
+        return total + (done - dropped_at) + 2 * done * (1 + self.refined)
 
     @property
     def cost(self) -> float:
@@ -70,7 +79,7 @@ def make_schedule(candidates: int, length: int, cost: float, first: int | None =
     if length < 1 or not 0 < cost < math.inf:
         raise UsageError(f"length and cost of a race must be positive, got {length} and {cost}")
     if candidates == 1:
-        return Schedule(((0, 1),), 0, length)  # it has won
+        return Schedule(((0, 1),), 0, length)  # it has won: nothing is trained
     allowed = math.floor(cost * length + 1e-9)
     while candidates >= 2:
         most = first or max(1, allowed // candidates)
@@ -78,7 +87,7 @@ def make_schedule(candidates: int, length: int, cost: float, first: int | None =
             rungs = _rungs(candidates, start, length)
             plain = Schedule(rungs, 0, length)
             if plain.check_ins <= allowed:
-                spare = (allowed - plain.check_ins) // rungs[-1][0]
+                spare = (allowed - plain.check_ins) // (2 * rungs[-1][0])
                 return Schedule(rungs, min(REFINED_AT_MOST, spare), length)
         candidates -= 1
     least = Schedule(_rungs(2, first or 1, length), 0, length)
@@ -162,6 +171,8 @@ class Ladder:
         schedule: How far it goes.
         curve: Trains a candidate.
         rungs: What was judged so far.
+        challenger: The best of the last rung, if it is not the first candidate.
+        confirmed: Whether the challenger was ahead of the first candidate with both seeds.
         refined: Refinements of the winner that were tried, and at which rung each was dropped;
             None for one that won.
     """
@@ -169,30 +180,50 @@ class Ladder:
     schedule: Schedule
     curve: Curve
     rungs: list[Rung] = field(default_factory=list)
+    challenger: str | None = None
+    confirmed: bool = False
     refined: dict[str, int | None] = field(default_factory=dict)
 
     def run(self, candidates: Sequence[str]) -> str:
-        """Race the candidates; return the winner."""
+        """Race the candidates, of which the first must be beaten; return the winner."""
         left = list(candidates)[: self.schedule.rungs[0][1]]
         for number, (check_ins, _) in enumerate(self.schedule.rungs):
             order = left
             if check_ins:
-                order = standing({name: self.curve(name, check_ins) for name in left})
+                order = standing({name: self.curve(name, check_ins, False) for name in left})
             last = number == len(self.schedule.rungs) - 1
             keep = 1 if last else self.schedule.rungs[number + 1][1]
             self.rungs.append(Rung(check_ins, tuple(order), tuple(order[:keep])))
             left = order[:keep]
-        return left[0]
+        first, best = candidates[0], left[0]
+        if best == first:
+            return first
+        self.challenger = best
+        self.confirmed = self._ahead(best, first, again=False) and self._ahead(
+            best, first, again=True
+        )
+        return best if self.confirmed else first
 
     def refine(self, winner: str, refinements: Sequence[str]) -> str:
         """Try refinements of the winner, one by one; return the winner of all."""
         for name in refinements[: self.schedule.refined]:
-            self.refined[name] = None
-            for rung in self.rungs:
-                curves = {each: self.curve(each, rung.check_ins) for each in (winner, name)}
-                if standing(curves)[0] != name:
-                    self.refined[name] = rung.check_ins
-                    break
-            else:
+            self.refined[name] = self._fell_behind(name, winner)
+            if self.refined[name] is None:
                 winner = name
         return winner
+
+    def _fell_behind(self, name: str, winner: str) -> int | None:
+        """Return the check-in at which a refinement fell behind the winner; None if never."""
+        for rung in self.rungs:
+            if not self._ahead(name, winner, rung.check_ins):
+                return rung.check_ins
+        last = self.rungs[-1].check_ins
+        return None if self._ahead(name, winner, last, again=True) else last
+
+    def _ahead(
+        self, name: str, other: str, check_ins: int | None = None, *, again: bool = False
+    ) -> bool:
+        """Whether one of two candidates is ahead, at the last rung unless said otherwise."""
+        at = self.rungs[-1].check_ins if check_ins is None else check_ins
+        curves = {each: self.curve(each, at, again) for each in (other, name)}
+        return standing(curves)[0] == name

@@ -72,7 +72,10 @@ class RaceResult:
         rungs: Standing at every rung.
         refined: Refinements of the winner that were tried, and the check-in at which each fell
             behind; None for one that won.
+        challenger: The best of the last rung, if it is not the candidate that must be beaten.
+        confirmed: Whether the challenger was ahead with both seeds.
         curves: What the trainings yielded.
+        again: The same with the other seed, of those that met a second time.
         widths: Neurons of every layer.
         left_out: Candidates that could not race, and why.
         stated: Most that the race could cost, as a share of the training that follows; candidates
@@ -85,7 +88,10 @@ class RaceResult:
     won: Planned
     rungs: tuple[Rung, ...]
     refined: Mapping[str, int | None]
+    challenger: str | None
+    confirmed: bool
     curves: Mapping[str, Sequence[Line]]
+    again: Mapping[str, Sequence[Line]]
     widths: Mapping[str, Mapping[str, int]]
     left_out: Mapping[str, str]
     stated: float
@@ -97,6 +103,21 @@ class RaceResult:
         """The winner's plan."""
         return self.won.plan
 
+    @property
+    def why(self) -> str:
+        """Why it won, in a sentence."""
+        first, challenger = next(iter(self.widths)), self.challenger
+        if challenger is None:
+            reason = f"{first} leads to the last rung"
+        elif self.confirmed:
+            reason = f"{challenger} is ahead of {first} with both seeds"
+        else:
+            reason = (
+                f"{challenger} leads, but is not ahead of {first} with both seeds: {first} stays"
+            )
+        better = [name for name, dropped in self.refined.items() if dropped is None]
+        return f"{reason}{f'; {better[-1]} beats it with both' if better else ''}."
+
     def to_dict(self) -> dict[str, Any]:
         """Return all but the plan as plain values, for JSON."""
         return {
@@ -105,7 +126,11 @@ class RaceResult:
             "winner": self.winner,
             "rungs": [asdict(rung) for rung in self.rungs],
             "refined": dict(self.refined),
+            "challenger": self.challenger,
+            "confirmed": self.confirmed,
+            "why": self.why,
             "curves": {name: list(curve) for name, curve in self.curves.items()},
+            "again": {name: list(curve) for name, curve in self.again.items()},
             "widths": {name: dict(widths) for name, widths in self.widths.items()},
             "left_out": dict(self.left_out),
             "stated": self.stated,
@@ -122,7 +147,9 @@ class RaceResult:
 
     def __rich__(self) -> RenderableType:
         """Return the standing as a table."""
-        rows = table(f"{self.winner} wins; the race cost {100 * self.spent:.3g} % of a training")
+        rows = table(
+            f"{self.winner} wins: {self.why} The race cost {100 * self.spent:.3g} % of a training."
+        )
         rows.add_column("candidate")
         for rung in self.rungs:
             rows.add_column(f"{rung.check_ins} check-ins", justify="right")
@@ -173,12 +200,12 @@ class Racing:
             f"Race of {schedule.rungs[0][1]} candidates: at most {100 * schedule.cost:.3g} % of "
             f"the training that follows ({schedule.check_ins} of {self.length} check-ins)"
         )
-        runs: dict[str, dict[str, Any]] = {}
+        runs: dict[tuple[str, bool], dict[str, Any]] = {}
 
-        def curve(name: str, check_ins: int) -> Sequence[Line]:
-            found = loop.run(allocations[name].alive, seed, check_ins)
-            if len(found["curve"]) >= len(runs.get(name, found)["curve"]):
-                runs[name] = found
+        def curve(name: str, check_ins: int, again: bool) -> Sequence[Line]:
+            found = loop.run(allocations[name].alive, seed + again, check_ins)
+            if len(found["curve"]) >= len(runs.get((name, again), found)["curve"]):
+                runs[name, again] = found
             curve: Sequence[Line] = found["curve"]
             return curve
 
@@ -189,13 +216,16 @@ class Racing:
         )
         allocations |= refined
         winner = ladder.refine(winner, list(refined))
-        raced = [name for name in allocations if name in runs]
+        raced = [name for name in allocations if (name, False) in runs]
         return RaceResult(
             winner=winner,
             won=allocations[winner],
             rungs=tuple(ladder.rungs),
             refined=ladder.refined,
-            curves={name: runs[name]["curve"] for name in raced},
+            challenger=ladder.challenger,
+            confirmed=ladder.confirmed,
+            curves={name: runs[name, False]["curve"] for name in raced},
+            again={name: runs[name, True]["curve"] for name in raced if (name, True) in runs},
             widths={name: allocations[name].widths for name in raced},
             left_out=left_out,
             stated=schedule.cost,
@@ -269,18 +299,20 @@ def race(
     """Race allocations of one cost on the user's own data, and return the winner's plan.
 
     All candidates are brought to the budget and trained a little; the worse half is dropped rung
-    by rung, by training loss and metric together; then a few refinements of the winner are tried.
-    Killed, the same call goes on; started several times, processes share the work.
+    by rung, by training loss and metric together. The first candidate is what the winner must beat
+    with two seeds, else it stays. Then a few refinements of the winner are tried. Killed, the same
+    call goes on; started several times, processes share the work.
 
     Args:
         build: Returns the full network.
         train: Trains a network and yields at check-ins (see `compare`).
         budget: What the slim network may cost, such as {"flops": "10%"}.
         length: Check-ins of the whole training that follows.
-        candidates: Names out of `ranp.METHODS`, the most promising first; methods that score with
-            data are among the default ones if `score_with` is given.
+        candidates: Names out of `ranp.METHODS`, first the one that others must beat, then the most
+            promising; the default ones begin with thin, and have methods that score with data
+            among them if `score_with` is given.
         cost: Most that the race may cost, as a share of the training that follows, in FLOPs.
-        seed: Seed of scores, fresh weights and trainings.
+        seed: Seed of scores, fresh weights and trainings; the second meeting has the next one.
         score_with: Loader and `loss(output, target)` to score with.
         example_input: What to trace the network with; the first batch's input if None.
         name: What the training is called in the store; the function's name if None.
