@@ -22,9 +22,9 @@ from ranp.experiments.reproduce import table_single_gpu as table_5
 from ranp.experiments.reproduce.choices import Amount
 from ranp.experiments.reproduce.scales import FOUR, PAIRS, Pair
 from ranp.experiments.reproduce.study import Study
-from ranp.experiments.store import Cell, Store
 from ranp.files import write_text
 from ranp.report.table import ComparisonTable
+from ranp.trials.store import Cell, Store
 
 DOCS = Path(__file__).parents[1] / "docs"
 TABLES = (

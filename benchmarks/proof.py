@@ -19,13 +19,13 @@ from statistics import fmean
 import torch
 
 from benchmarks._proof_tasks import TASKS
-from ranp.experiments.allocating import Planned
 from ranp.experiments.compare import absolute_budget
 from ranp.experiments.comparing import LoopRuns
 from ranp.experiments.evaluation import evaluate
-from ranp.experiments.racing import Racing, make_allocator
-from ranp.experiments.store import Store
 from ranp.report.comparison_tables import markdown
+from ranp.trials.allocating import Planned
+from ranp.trials.race import Racing, make_allocator
+from ranp.trials.store import Store
 
 CANDIDATES = (
     *("thin", "power:0.25", "ranp-f", "power:-0.25", "weighted"),

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         UsageError,
     )
     from ranp.experiments.comparing import LoopComparison, compare
-    from ranp.experiments.racing import RaceResult, race
     from ranp.exporting import Exported, export
     from ranp.graph import ChannelGraph
     from ranp.pruning import METHODS, Scores, register_method
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from ranp.resources.budgets import register_resource
     from ranp.slimming import Plan, load_weights, save_weights
     from ranp.speed import optimize
+    from ranp.trials.race import RaceResult, race
 
 # What is exported is imported when first asked for: importing torch takes seconds, and
 # `ranp --help` should not.
@@ -38,7 +38,7 @@ _HOMES = {
     "ranp.api": ("Fit", "Result", "fit", "plan", "prune", "score", "search", "trace"),
     "ranp.errors": ("InfeasibleError", "IntegrityError", "RanpError", "TraceError", "UsageError"),
     "ranp.experiments.comparing": ("LoopComparison", "compare"),
-    "ranp.experiments.racing": ("RaceResult", "race"),
+    "ranp.trials.race": ("RaceResult", "race"),
     "ranp.exporting": ("Exported", "export"),
     "ranp.graph": ("ChannelGraph",),
     "ranp.pruning": ("METHODS", "Scores", "register_method"),

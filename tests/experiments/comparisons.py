@@ -8,9 +8,9 @@ from typing import Any
 
 from ranp.experiments.compare import Design
 from ranp.experiments.evaluation import evaluate
-from ranp.experiments.store import Store
 from ranp.resources.budgets import Budget
 from ranp.training.config import load_config
+from ranp.trials.store import Store
 
 FULL = {"gflops": 2.0, "memory_mb": 40.0, "parameters": 5000, "param_mb": 0.02, "neurons": 50}
 BUDGETS = {"gflops=10%": Budget("gflops", 0.2), "gflops=3%": Budget("gflops", 0.06)}

@@ -9,12 +9,12 @@ import pytest
 
 from ranp.errors import UsageError
 from ranp.experiments.cells import TrainingCell, TrainingCells, data_fingerprint
-from ranp.experiments.store import Store
 from ranp.resources.budgets import Budget
 from ranp.signals import Interrupted
 from ranp.slimming import Plan
 from ranp.training.listeners import Listener
 from ranp.training.networks import build_network
+from ranp.trials.store import Store
 
 
 def kinds(store: Store) -> Counter[str]:

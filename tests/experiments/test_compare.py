@@ -12,11 +12,11 @@ from ranp.experiments.compare import (
     seconds_left,
 )
 from ranp.experiments.evaluation import evaluate
-from ranp.experiments.store import Store
 from ranp.report.comparison_tables import sentences
 from ranp.resources import Costs
 from ranp.resources.counting import LayerCost
 from ranp.training.networks import build_network
+from ranp.trials.store import Store
 from tests.experiments.comparisons import compared, design, filled, outcome
 
 # Eight GFLOPs, 8 MB of activations, eight parameters.

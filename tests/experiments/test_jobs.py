@@ -14,8 +14,8 @@ from ranp.errors import RanpError, UsageError
 from ranp.experiments.cells import TrainingCells
 from ranp.experiments.compare import Design, run
 from ranp.experiments.jobs import Jobs, complete_cells, parse_jobs
-from ranp.experiments.store import Store
 from ranp.resources.budgets import Budget
+from ranp.trials.store import Store
 
 CELLS = [{"number": number} for number in range(6)]
 

@@ -20,9 +20,9 @@ from ranp.experiments.reproduce import table_similar_resource as similar
 from ranp.experiments.reproduce.choices import Amount
 from ranp.experiments.reproduce.scales import FOUR, PAIRS, SCALES, input_shape
 from ranp.experiments.reproduce.study import Study
-from ranp.experiments.store import Store
 from ranp.models import find_network
 from ranp.report.table import ComparisonTable
+from ranp.trials.store import Store
 from tests.report.tables import tables_of
 
 NAMES = {

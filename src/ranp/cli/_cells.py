@@ -12,7 +12,7 @@ import typer
 from ranp.cli._common import say
 
 if TYPE_CHECKING:
-    from ranp.experiments.store import OnCell, Store
+    from ranp.trials.store import OnCell, Store
 
 JobsOption = Annotated[
     str,
@@ -34,8 +34,8 @@ def open_store(directory: Path, *computing: Any, recompute: bool) -> Store:
         computing: Functions and classes whose code computes the cells.
         recompute: Whether cells of other code are computed again.
     """
-    from ranp.experiments.source_code import code_fingerprint
-    from ranp.experiments.store import Store
+    from ranp.trials.source_code import code_fingerprint
+    from ranp.trials.store import Store
 
     return Store(directory, code=code_fingerprint(*computing), recompute=recompute)
 

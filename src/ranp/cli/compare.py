@@ -25,8 +25,8 @@ from ranp.user_code import load_object
 
 if TYPE_CHECKING:
     from ranp.experiments.jobs import Jobs
-    from ranp.experiments.store import Cell
     from ranp.training.config import Config
+    from ranp.trials.store import Cell
 
 DEFAULT_METHODS = "full,thin,ranp-f,weighted,random,magnitude"
 

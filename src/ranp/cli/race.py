@@ -60,8 +60,8 @@ def command(
     Stopped at any time, the same command goes on; started several times, the processes share the
     work out.
     """
-    from ranp.experiments.racing import race
     from ranp.resources.budgets import split_budgets
+    from ranp.trials.race import race
 
     found = race(
         load_object(network, "network"),

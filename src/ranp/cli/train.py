@@ -74,22 +74,11 @@ def command(
         raise UsageError("--plan says what to keep; leave out --method and --sparsity")
     if transfer and plan is None:
         raise UsageError("--transfer needs the --plan that is transferred")
-    changes: dict[str, Any] = {}
-    if method is not None or sparsity is not None:
-        changes["pruning.method"] = method or "ranp-f"
-    if sparsity is not None:
-        changes["pruning.sparsity"] = sparsity
-    if prune_size is not None:
-        if not changes:
-            raise UsageError("--prune-size is the size to prune with; say --method too")
-        changes["pruning.size"] = prune_size
-    if network is not None:
-        changes |= {"network.name": network, "network.options": {}}
     config = load_config(
         recipe,
         smoke=smoke,
         overrides=settings or (),
-        changes=changes,
+        changes=_changes(method, sparsity, prune_size, network),
         data=data,
         say=lambda message: say(quiet, message),
     )
@@ -135,6 +124,26 @@ def command(
     else:
         _print_record(record)
     say(quiet, f"Look at {job.directory / 'report.html'}. Next: ranp evaluate {job.directory}")
+
+
+def _changes(
+    method: str | None, sparsity: float | None, prune_size: int | None, network: str | None
+) -> dict[str, Any]:
+    """Return the settings that options change."""
+    from ranp.errors import UsageError
+
+    changes: dict[str, Any] = {}
+    if method is not None or sparsity is not None:
+        changes["pruning.method"] = method or "ranp-f"
+    if sparsity is not None:
+        changes["pruning.sparsity"] = sparsity
+    if prune_size is not None:
+        if not changes:
+            raise UsageError("--prune-size is the size to prune with; say --method too")
+        changes["pruning.size"] = prune_size
+    if network is not None:
+        changes |= {"network.name": network, "network.options": {}}
+    return changes
 
 
 def default_directory(config: Config, plan: Path | None, smoke: bool) -> Path:

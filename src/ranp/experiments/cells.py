@@ -20,7 +20,6 @@ from ranp.datasets.cases import Cases
 from ranp.datasets.loader import Loader
 from ranp.errors import InfeasibleError, UsageError
 from ranp.experiments.cpu_clock import CpuClock
-from ranp.experiments.store import Cell, Store
 from ranp.files import canonical_json, sha256
 from ranp.pipeline import Batches, Scoring, Traced
 from ranp.pruning import Choice, Chooser, Method, Scores
@@ -36,6 +35,7 @@ from ranp.training.loop import Diverged
 from ranp.training.networks import Factory, build_network
 from ranp.training.preparation import open_split, open_splits, stored_plan
 from ranp.training.run import train
+from ranp.trials.store import Cell, Store
 
 _MIB = 2**20
 _STORED = {"flops": ("gflops", 1e9), "activations": ("memory", float(_MIB))}

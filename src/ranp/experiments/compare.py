@@ -11,11 +11,11 @@ from ranp.errors import UsageError, suggest
 from ranp.experiments.cells import TrainingCell, TrainingCells, data_fingerprint
 from ranp.experiments.evaluation import SAME_AT_A_BUDGET
 from ranp.experiments.jobs import Jobs, complete_cells
-from ranp.experiments.store import Cell, OnCell, Store, ignore_cell
 from ranp.pruning import find_method
 from ranp.resources import Costs, count
 from ranp.resources.budgets import RESOURCES, Budget, find_resource, parse_budget
 from ranp.training.config import Config
+from ranp.trials.store import Cell, OnCell, Store, ignore_cell
 
 FULL = "full"
 REFERENCE = "ranp-f"

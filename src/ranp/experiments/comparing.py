@@ -11,19 +11,19 @@ from typing import Any
 from rich.console import RenderableType
 
 from ranp.errors import UsageError
-from ranp.experiments.allocating import Allocator, Planned, Unreachable
 from ranp.experiments.compare import FULL, REFERENCE, absolute_budget, checked_methods
 from ranp.experiments.evaluation import evaluate
 from ranp.experiments.jobs import Jobs, complete_cells
-from ranp.experiments.loops import Build, Train
-from ranp.experiments.racing import DEFAULT_COST, RACE, Racing, ScoreWith, make_allocator
-from ranp.experiments.source_code import code_fingerprint
-from ranp.experiments.store import Cell, Store
 from ranp.graph import ExampleInput
 from ranp.pruning import Choice, Coupling, Floor, find_method
 from ranp.report.comparison_tables import terminal
 from ranp.report.terminal import plain
 from ranp.resources.budgets import Amount, Budget
+from ranp.trials.allocating import Allocator, Planned, Unreachable
+from ranp.trials.loops import Build, Train
+from ranp.trials.race import DEFAULT_COST, RACE, Racing, ScoreWith, make_allocator
+from ranp.trials.source_code import code_fingerprint
+from ranp.trials.store import Cell, Store
 
 DEFAULT_METHODS = (FULL, "thin", "ranp-f", "weighted", "power")
 

@@ -17,8 +17,8 @@ from ranp.experiments.statistics import (
     least_flip_p,
     summarise,
 )
-from ranp.experiments.store import Cell, Store, versions
 from ranp.resources.budgets import Budget
+from ranp.trials.store import Cell, Store, versions
 
 THIN = "thin"
 """The baseline that everybody has in mind: the same share of every layer."""

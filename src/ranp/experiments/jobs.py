@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
 from ranp.errors import RanpError, UsageError
-from ranp.experiments.store import Cell, Compute, OnCell, Store, ignore_cell
+from ranp.trials.store import Cell, Compute, OnCell, Store, ignore_cell
 from ranp.user_code import load_module, loaded_modules
 
 Cluster = Literal["slurm", "local"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ranp.errors import UsageError, suggest
-from ranp.experiments.store import OnCell, ignore_cell
+from ranp.trials.store import OnCell, ignore_cell
 
 if TYPE_CHECKING:
     from ranp.experiments.reproduce.rows import Exhibit

@@ -21,7 +21,6 @@ from torch import nn
 from ranp.datasets import find_dataset, open_cases, synthetic_cases
 from ranp.datasets.cases import Cases
 from ranp.experiments.cells import load_budget, score_cases
-from ranp.experiments.store import Cell, Store
 from ranp.files import canonical_json
 from ranp.graph import Alive
 from ranp.pipeline import Traced, trace
@@ -31,6 +30,7 @@ from ranp.resources import count, predict_training_memory
 from ranp.slimming import Plan
 from ranp.training.config import NetworkConfig
 from ranp.training.networks import build_network
+from ranp.trials.store import Cell, Store
 
 SCORES = "scores.safetensors"
 PLAN = "plan.json"

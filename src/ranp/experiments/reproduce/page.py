@@ -8,11 +8,11 @@ from pathlib import Path
 from ranp.experiments.reproduce.scales import PAIRS
 from ranp.experiments.reproduce.study import Study
 from ranp.experiments.statistics import summarise
-from ranp.experiments.store import Cell
 from ranp.recording.record import environment
 from ranp.report.comparison import DRAWN, Compared, Comparison
 from ranp.report.reproduction import Reproduction
 from ranp.report.table import Column, ComparisonTable, Figure, Group, Row
+from ranp.trials.store import Cell
 
 _METRICS = frozenset(key for pair in PAIRS.values() for key in pair.metrics)
 _BOUNDS = (0.0, 100.0)  # metrics are in per cent

@@ -14,8 +14,8 @@ from ranp.experiments.paper import RESOURCES, printed
 from ranp.experiments.reproduce.choices import Amount
 from ranp.experiments.reproduce.scales import Pair
 from ranp.experiments.reproduce.study import Study
-from ranp.experiments.store import Cell
 from ranp.report.table import Column, ComparisonTable, Figure, Row
+from ranp.trials.store import Cell
 
 LABELS = {
     "full": "Full",

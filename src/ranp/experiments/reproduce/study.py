@@ -14,11 +14,11 @@ from ranp.experiments.jobs import Jobs, complete_cells
 from ranp.experiments.paper import printed
 from ranp.experiments.reproduce.choices import STATISTICS, Amount, Choices
 from ranp.experiments.reproduce.scales import FOUR, Pair, Scale, input_shape
-from ranp.experiments.store import Cell, OnCell, Store
 from ranp.pruning import METHODS
 from ranp.pruning.selection import RANDOM
 from ranp.training.config import Config
 from ranp.training.listeners import Listener
+from ranp.trials.store import Cell, OnCell, Store
 
 _SNIP_SPARSITY = 0.9  # of weights, where the paper's own does not apply
 _STAGES = ("scores of samples", "choice", "importance", "transfer", "training")

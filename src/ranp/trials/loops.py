@@ -28,10 +28,10 @@ import torch
 from torch import nn
 
 from ranp.errors import UsageError
-from ranp.experiments.store import Cell, Store
 from ranp.graph import Alive, ChannelGraph
 from ranp.pruning.identity import fingerprint
 from ranp.slimming import slim_model
+from ranp.trials.store import Cell, Store
 from ranp.user_code import blame
 
 Build = Callable[[], nn.Module]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ranp.errors import UsageError
-from ranp.experiments.racing import race
+from ranp.trials.race import race
 
 SHAPE = (1, 1, 12, 12)
 

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from ranp.errors import UsageError
-from ranp.experiments.loops import Loop, Training
-from ranp.experiments.store import Store
 from ranp.graph import build_graph
+from ranp.trials.loops import Loop, Training
+from ranp.trials.store import Store
 
 SHAPE = (1, 1, 8, 8)
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ranp.errors import InfeasibleError, UsageError
-from ranp.experiments.loops import Loop
-from ranp.experiments.store import Cell
 from ranp.graph import Alive
 from ranp.pipeline import Batches, Scoring, Traced, make_plan, score
 from ranp.pruning import Choice, Chooser, LossFunction, Scores, make_forward
@@ -20,6 +18,8 @@ from ranp.pruning.search import DELTA, meet_budget
 from ranp.resources import Costs
 from ranp.resources.budgets import Budget
 from ranp.slimming import Plan
+from ranp.trials.loops import Loop
+from ranp.trials.store import Cell
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,6 @@ from typing import Any, Literal
 from rich.console import RenderableType
 
 from ranp.errors import InfeasibleError, UsageError
-from ranp.experiments.allocating import Allocator, Planned, Unreachable
-from ranp.experiments.loops import Build, Line, Loop, Train
-from ranp.experiments.race import Ladder, Rung, make_schedule
-from ranp.experiments.source_code import code_fingerprint
-from ranp.experiments.store import Store
 from ranp.files import write_sealed_json
 from ranp.graph import ExampleInput
 from ranp.pipeline import peek, trace
@@ -24,6 +19,11 @@ from ranp.pruning.coupling import Floor
 from ranp.report.terminal import plain, table
 from ranp.resources.budgets import Amount, Budget, parse_budgets
 from ranp.slimming import Plan
+from ranp.trials.allocating import Allocator, Planned, Unreachable
+from ranp.trials.ladder import Ladder, Rung, make_schedule
+from ranp.trials.loops import Build, Line, Loop, Train
+from ranp.trials.source_code import code_fingerprint
+from ranp.trials.store import Store
 from ranp.user_code import blame
 
 RACE = "race"

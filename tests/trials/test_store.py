@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ranp.errors import IntegrityError
-from ranp.experiments.store import Store
+from ranp.trials.store import Store
 
 CELLS = [{"method": method, "seed": seed} for method in ("ranp-f", "random") for seed in (0, 1)]
 

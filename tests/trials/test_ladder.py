@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ranp.errors import UsageError
-from ranp.experiments.race import Ladder, Schedule, make_schedule, standing
+from ranp.trials.ladder import Ladder, Schedule, make_schedule, standing
 
 
 def lines(*metrics: float, loss: float | None = None) -> list[dict[str, float]]:

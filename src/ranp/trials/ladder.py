@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from ranp.errors import UsageError
-from ranp.experiments.loops import LOSS, Line, goal_of
+from ranp.trials.loops import LOSS, Line, goal_of
 
 Curve = Callable[[str, int, bool], Sequence[Line]]
 """`curve(candidate, check_ins, again)` -> what its training yields at the first check-ins.

@@ -10,8 +10,8 @@ import pytest
 
 from ranp.experiments.cells import TrainingCells
 from ranp.experiments.reproduce.study import Study
-from ranp.experiments.source_code import code_fingerprint
-from ranp.experiments.store import Store
+from ranp.trials.source_code import code_fingerprint
+from ranp.trials.store import Store
 
 CELL = {"number": 3}
 MODULE = '''
@@ -33,7 +33,7 @@ def fingerprint(directory: Path, build: str = MODULE, helper: str = "width = 4\n
     (directory / "helper.py").write_text(helper)
     code = (
         "from network import build\n"
-        "from ranp.experiments.source_code import code_fingerprint\n"
+        "from ranp.trials.source_code import code_fingerprint\n"
         "print(code_fingerprint(build))"
     )
     command = [sys.executable, "-c", code]
