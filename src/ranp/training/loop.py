@@ -60,7 +60,7 @@ class Trainer:
         config: LoopConfig,
         train: Loader,
         validation: Loader,
-        directory: Path,
+        directory: Path | None,
         listener: Listener | None = None,
     ) -> None:
         """Set up training; a checkpoint in the directory is loaded.
@@ -73,7 +73,7 @@ class Trainer:
             config: Settings of the loop.
             train: Training batches of this process.
             validation: Validation batches of this process.
-            directory: Directory of the checkpoints.
+            directory: Directory of the checkpoints; None to write none.
             listener: Listener to the run.
         """
         self.fabric, self.task, self.config = fabric, task, config
@@ -93,7 +93,7 @@ class Trainer:
         compiled: Any = torch.compile(model) if config.compile else model
         self.network, self.optimizer = fabric.setup(compiled, optimizer)
         self.progress = Progress()
-        if (directory / LAST).exists():
+        if directory is not None and (directory / LAST).exists():
             self.progress, scaler = load_checkpoint(directory / LAST, model, optimizer)
             fabric.strategy.precision.load_state_dict(scaler)
         self._stop = GracefulStop()
@@ -106,17 +106,27 @@ class Trainer:
             Interrupted: A signal came; a checkpoint was written first.
             Diverged: The loss became NaN or infinite; the batch is named.
         """
+        with self._stop:
+            for _ in self.epochs():
+                pass
+        return self.progress
+
+    def epochs(self) -> Iterator[dict[str, Any]]:
+        """Train epoch by epoch; yield the line of each when it is over.
+
+        Raises:
+            Diverged: The loss became NaN or infinite; the batch is named.
+        """
         progress = self.progress
         self.listener.on_start(progress.epoch, progress.batch, progress.history)
         recompute = checkpointed(self.model) if self.config.recompute else nullcontext()
-        with self._stop, recompute, ExitStack() as stack:
+        with recompute, ExitStack() as stack:
             if self.config.optimize:
                 stack.callback(return_freed_memory)
             while progress.epoch <= self.config.epochs:
                 self._train_epoch()
                 metrics = self._validate() if self._validates(progress.epoch) else None
-                self._finish_epoch(metrics)
-        return progress
+                yield self._finish_epoch(metrics)
 
     def _train_epoch(self) -> None:
         config, progress = self.config, self.progress
@@ -198,7 +208,7 @@ class Trainer:
         if self._stop.number and self.fabric.world_size == 1:
             self._interrupt()
 
-    def _finish_epoch(self, metrics: dict[str, float] | None) -> None:
+    def _finish_epoch(self, metrics: dict[str, float] | None) -> dict[str, Any]:
         progress = self.progress
         line: dict[str, Any] = {
             "epoch": progress.epoch,
@@ -212,12 +222,13 @@ class Trainer:
             value = metrics[self.task.goal]
             if progress.best is None or value > progress.best:
                 progress.best, progress.best_epoch = value, progress.epoch
-                if self.fabric.is_global_zero:
+                if self.fabric.is_global_zero and self.directory is not None:
                     save_weights(self.model, self.directory / BEST)
         progress.history.append(line)
         progress.epoch, progress.batch, progress.loss = progress.epoch + 1, 0, 0.0
         self._save()
         self.listener.on_epoch_end(line)
+        return line
 
     def _samples_per_second(self) -> float:
         """Over the epoch, validation included."""
@@ -227,7 +238,7 @@ class Trainer:
         return samples / max(progress.seconds - before, 1e-9)
 
     def _save(self) -> None:
-        if self.fabric.is_global_zero:
+        if self.fabric.is_global_zero and self.directory is not None:
             scaler = self.fabric.strategy.precision.state_dict()
             path = self.directory / LAST
             save_checkpoint(path, self.model, self.optimizer.optimizer, self.progress, scaler)

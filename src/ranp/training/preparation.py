@@ -59,8 +59,7 @@ def prepare(job: Job) -> Prepared:
 
     Data is generated where none is given. A pruned network leaves its plan and record.
     """
-    if job.data is None and not (job.directory / "data").is_dir():
-        _generate(job)
+    ensure_data(job)
     train, validation = open_splits(job)
     _note_data(job, train, validation)
     full = build_network(job.config.network, job.factory)
@@ -142,7 +141,10 @@ def fresh_network(
     return full
 
 
-def _generate(job: Job) -> None:
+def ensure_data(job: Job) -> None:
+    """Generate the data of a job, where none is given and none is there yet."""
+    if job.data is not None or (job.directory / "data").is_dir():
+        return
     data = job.config.data
     partial = job.directory / "data.partial"
     shutil.rmtree(partial, ignore_errors=True)

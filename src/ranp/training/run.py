@@ -18,6 +18,7 @@ import platform
 import statistics
 from collections.abc import Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -99,28 +100,18 @@ def _train(job: Job, devices: int, nodes: int, listener: Listener | None) -> dic
     fabric = make_fabric(job.config, devices, nodes)
     prepared = _prepare_first(fabric, job)
     network, config = prepared.network, job.config
-    dataset = config.data.dataset
-    task = dataset.make_task(config.data.size, prepared.train.reader.metadata)
-    shard = Shard(fabric.global_rank, fabric.world_size)
     listeners: list[Listener] = [] if listener is None else [listener]
     if fabric.is_global_zero:
         listeners.insert(0, RunLog(job.directory, config.epochs))
-    trainer = Trainer(
+    trainer = make_trainer(
         fabric,
         network.model,
-        task,
-        config,
-        Loader(
-            prepared.train,
-            config.batch // fabric.world_size,
-            training=True,
-            workers=config.data.workers,
-            shard=shard,
-        ),
-        validation_loader(prepared.validation, config, shard),
+        job,
+        (prepared.train, prepared.validation),
         job.directory,
         Listeners(*listeners) if fabric.is_global_zero else None,
     )
+    task = trainer.task
     progress = trainer.fit()
     record = {
         "schema": SCHEMA,
@@ -150,6 +141,45 @@ def _train(job: Job, devices: int, nodes: int, listener: Listener | None) -> dic
         write_sealed_json(job.directory / "record.json", record)
         write_report(job.directory)
     return record
+
+
+def make_trainer(
+    fabric: Fabric,
+    model: nn.Module,
+    job: Job,
+    splits: tuple[Cases, Cases],
+    directory: Path | None = None,
+    listener: Listener | None = None,
+) -> Trainer:
+    """Return what trains a network on a job's cases.
+
+    Args:
+        fabric: Launched Fabric.
+        model: The network with its first weights.
+        job: The job.
+        splits: Cases for training and for validation.
+        directory: Directory of the checkpoints; None to write none.
+        listener: Listener to the run.
+    """
+    config = job.config
+    train, validation = splits
+    shard = Shard(fabric.global_rank, fabric.world_size)
+    return Trainer(
+        fabric,
+        model,
+        config.data.dataset.make_task(config.data.size, train.reader.metadata),
+        config,
+        Loader(
+            train,
+            config.batch // fabric.world_size,
+            training=True,
+            workers=config.data.workers,
+            shard=shard,
+        ),
+        validation_loader(validation, config, shard),
+        directory,
+        listener,
+    )
 
 
 def _check_batch(config: Config, processes: int) -> None:

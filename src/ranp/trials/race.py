@@ -148,7 +148,7 @@ class RaceResult:
     def __rich__(self) -> RenderableType:
         """Return the standing as a table."""
         rows = table(
-            f"{self.winner} wins: {self.why} The race cost {100 * self.spent:.3g} % of a training."
+            f"{self.winner} wins: {self.why} The race cost {100 * self.spent:.4g} % of a training."
         )
         rows.add_column("candidate")
         for rung in self.rungs:
@@ -197,7 +197,7 @@ class Racing:
         allocations, left_out = self._line_up(budget, seed)
         schedule = make_schedule(len(allocations), self.length, self.cost)
         self.tell(
-            f"Race of {schedule.rungs[0][1]} candidates: at most {100 * schedule.cost:.3g} % of "
+            f"Race of {schedule.rungs[0][1]} candidates: at most {100 * schedule.cost:.4g} % of "
             f"the training that follows ({schedule.check_ins} of {self.length} check-ins)"
         )
         runs: dict[tuple[str, bool], dict[str, Any]] = {}

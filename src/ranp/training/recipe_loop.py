@@ -1,0 +1,84 @@
+"""A recipe as a network and a training function, for what takes the user's own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from torch import Tensor, nn
+
+from ranp.datasets.loader import Loader
+from ranp.datasets.tasks import Batch
+from ranp.pruning import LossFunction
+from ranp.training.job import Job
+from ranp.training.loop import Diverged
+from ranp.training.networks import build_network
+from ranp.training.preparation import ensure_data, open_splits
+from ranp.training.run import make_fabric, make_trainer
+
+
+@dataclass(frozen=True)
+class RecipeLoop:
+    """The network and the training of a recipe, as `ranp.race` takes them.
+
+    Attributes:
+        job: Configuration, and where the data is; generated data lies in the job's directory.
+    """
+
+    job: Job
+
+    @property
+    def name(self) -> str:
+        """Name of the trainings in a store: they are those of a recipe, on its data."""
+        given = "generated data" if self.job.data is None else self.job.data.resolve().name
+        return f"{self.job.config.recipe} on {given}"
+
+    @property
+    def length(self) -> int:
+        """Check-ins of a whole training: one per epoch."""
+        return self.job.config.epochs
+
+    def build(self) -> nn.Module:
+        """Return the full network."""
+        return build_network(self.job.config.network, self.job.factory)
+
+    def train(self, model: nn.Module, seed: int) -> Iterator[dict[str, float]]:
+        """Train a network with the recipe's settings; yield goal and loss after every epoch."""
+        ensure_data(self.job)
+        config = self.job.config.model_copy(update={"seed": seed, "validate_every": 1})
+        job = replace(self.job, config=config)
+        trainer = make_trainer(make_fabric(config), model, job, open_splits(job))
+        goal = trainer.task.goal
+        try:
+            for line in trainer.epochs():
+                yield {goal: line["metrics"][goal], "loss": line["loss"]}
+        except Diverged:
+            yield {goal: math.nan, "loss": math.nan}
+
+    def score_with(self) -> tuple[Samples, LossFunction]:
+        """Return samples and loss to score with, as pruning by the recipe has them."""
+        ensure_data(self.job)
+        config = self.job.config
+        train, _ = open_splits(self.job)
+        task = config.data.dataset.make_task(config.data.size, train.reader.metadata)
+        loader = Loader(train, 1, training=True, workers=config.data.workers)
+        return Samples(loader, config.pruning.batches), task.loss
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Batches as pairs (input, batch): a task's loss takes the whole batch as target.
+
+    Attributes:
+        loader: Yields the batches.
+        most: Most of them; all if None.
+    """
+
+    loader: Loader
+    most: int | None
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Batch]]:
+        """Yield the pairs."""
+        return ((batch["x"], batch) for batch in islice(self.loader, self.most))
