@@ -41,8 +41,8 @@ ORDER = (
     ("left_atrium", "flops=10%"),
 )
 SEEDS = (range(4), range(4, 6))
-COST = 1.5
-"""Most that a race costs here: trainings are short, so it is much; 750 steps are 5 % of 15,000."""
+COST = 3.0
+"""Most that a race costs here: trainings are short, so it is much; 1,500 steps, 5 % of 30,000."""
 
 
 def make_runs(store: Store, name: str, budget: str) -> LoopRuns:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ranp.datasets import brats, hippocampus, open_cases, shapenet, ucf101, verify
+from ranp.datasets.clips import ClipReader
 from ranp.datasets.frames import to_input
 from ranp.datasets.nifti import read_volume
 from ranp.datasets.parts import BY_SYNSET
@@ -67,7 +68,7 @@ def test_hippocampus_pairs_pass_and_orphans_are_named(shared_data):
 def test_hippocampus_shapes_and_samples(shared_data):
     cases = [c for c in hippocampus.inventory(shared_data / "hippocampus").cases if c.fold == 0]
     for case in cases:
-        shape = read_volume(case.image).data.shape
+        shape = read_volume(case.images[0]).data.shape
         assert all(31 <= s <= 59 for s in (shape[0], shape[1]))
         assert 24 <= shape[2] <= 47
     samples = open_cases("hippocampus", shared_data / "hippocampus", "validation")
@@ -107,5 +108,5 @@ def test_clips(shared_data):
         assert reader.read(0, RNG)["x"].shape == (3, 16, 112, 112)
     exact = ucf101.open_reader(directory, "train", size=240)
     centre = to_input(whole[112:128, :, 40:280])
-    sample = ucf101.Ucf101Reader(exact.clips, 240, training=False).read(0, RNG)
+    sample = ClipReader(exact.clips, 240, training=False).read(0, RNG)
     np.testing.assert_allclose(sample["x"], centre, atol=1e-6)

@@ -31,7 +31,7 @@ def calls(monkeypatch):
         return call
 
     monkeypatch.setattr(build, "describe_inputs", counted("traces", build.describe_inputs))
-    monkeypatch.setattr(slim, "rebuild", counted("slim networks", slim.rebuild))
+    monkeypatch.setattr(slim, "rebuild_slim", counted("slim networks", slim.rebuild_slim))
     dataset = DATASETS["hippocampus"]
 
     def open_reader(directory, split, **options):
