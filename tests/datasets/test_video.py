@@ -69,10 +69,11 @@ def mutations(data: bytes, count: int):
         yield bytes(bad)
 
 
-def test_300_mutations_no_crash_and_no_silent_wrong_count(clip, tmp_path):
+@pytest.mark.parametrize("number", [80, pytest.param(300, marks=pytest.mark.slow)])
+def test_mutations_no_crash_and_no_silent_wrong_count(clip, tmp_path, number):
     damaged = tmp_path / "damaged.avi"
     refused = 0
-    for data in mutations(clip.read_bytes(), 300):
+    for data in mutations(clip.read_bytes(), number):
         damaged.write_bytes(data)
         try:
             assert count_frames(damaged) == FRAMES
@@ -81,7 +82,7 @@ def test_300_mutations_no_crash_and_no_silent_wrong_count(clip, tmp_path):
             assert "damaged.avi" in str(error)
         with contextlib.suppress(RanpError):
             assert read_frames(damaged, 3, 16).shape[0] == 16
-    assert refused > 150  # what is not refused has the right count
+    assert refused > number / 2  # what is not refused has the right count
 
 
 @pytest.mark.parametrize("content", [b"", b"no video", b"RIFF\x00\x00\x00\x00AVI "])

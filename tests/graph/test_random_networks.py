@@ -27,7 +27,7 @@ def check_program(program: Program, share: float) -> None:
     assert result.variation > 0
 
 
-@settings(max_examples=200, derandomize=True, **_COMMON)
+@settings(max_examples=80, derandomize=True, **_COMMON)
 @given(programs(), st.sampled_from((0.3, 0.5, 0.8, 1.0)))
 def test_slim_equals_masked(program: Program, share: float) -> None:
     check_program(program, share)

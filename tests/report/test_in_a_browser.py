@@ -73,7 +73,13 @@ CHOOSERS = {
 }
 
 
-@pytest.mark.parametrize("name", CHOOSERS)
+USUAL = ("mixed with ties", "floor and multiples", "own resource")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in USUAL else pytest.mark.slow) for name in CHOOSERS],
+)
 def test_the_slider_shows_what_the_library_computes(browser, tmp_path, name):
     chooser = make_chooser(**CHOOSERS[name])
     record = record_of(chooser, 0.1234)
@@ -168,7 +174,15 @@ def contrast(page, selector):
     return (light + 0.05) / (dark + 0.05)
 
 
-@pytest.mark.parametrize("look", ["light", "dark", "phone", "phone-dark"])
+@pytest.mark.parametrize(
+    "look",
+    [
+        "light",
+        pytest.param("dark", marks=pytest.mark.slow),
+        pytest.param("phone", marks=pytest.mark.slow),
+        "phone-dark",
+    ],
+)
 def test_charts_are_drawn_in_both_colour_schemes_and_on_a_phone(browser, tmp_path, look):
     dark, phone = look.endswith("dark"), look.startswith("phone")
     about = {

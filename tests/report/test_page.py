@@ -145,7 +145,9 @@ def test_layers_are_grouped_by_the_deepest_modules_that_are_few():
     assert [n for _, n in group_layers([str(i) for i in range(2000)], 128)] == [16] * 125
 
 
-@pytest.mark.parametrize(("depth", "width"), [(2000, 8), (100, 1000)])
+@pytest.mark.parametrize(
+    ("depth", "width"), [pytest.param(2000, 8, marks=pytest.mark.slow), (100, 1000)]
+)
 def test_row_44_deep_and_wide_networks_are_saved_small(tmp_path, depth, width, capsys):
     """2,000 layers, and 100,000 neurons: the page says less."""
     widths = [1, *[width] * depth]
@@ -206,7 +208,11 @@ def test_errors_name_the_way_out(chooser, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("network", "neurons"), [("unet3d-23-shapenet", 9042), ("i3d-ucf101", 7381)]
+    ("network", "neurons"),
+    [
+        pytest.param("unet3d-23-shapenet", 9042, marks=pytest.mark.slow),
+        ("i3d-ucf101", 7381),
+    ],
 )
 def test_pages_of_the_papers_networks_are_below_a_megabyte(tmp_path, network, neurons):
     spec = find_network(network)
