@@ -278,8 +278,8 @@ def fit(
     weights: ScoringWeights = "fresh",
     init: Init = "fresh",
     seed: int = 0,
-    coupling: Coupling = "paper",
-    floor: Floor = 0,
+    coupling: Coupling | None = None,
+    floor: Floor | None = None,
     multiple: int = 1,
     protect: Iterable[str] = (),
     switches: Mapping[str, Iterable[Any]] | None = None,
@@ -319,8 +319,9 @@ def fit(
             the budgets.
         lam: As in `prune`.
         resource: As in `prune`.
-        coupling: As in `prune`.
-        floor: As in `prune`.
+        coupling: As in `prune`; if None, the paper's, and without a method, for networks with
+            group, instance or layer norm, "mean" with the floor "auto" if that prunes less.
+        floor: As in `prune`; what goes with the coupling if None.
         multiple: As in `prune`.
         seed: As in `prune`.
         protect: As in `prune`.
@@ -339,6 +340,7 @@ def fit(
         {"memory": memory, "flops": flops, "params": params, "latency": latency, **(budget or {})}
     )
     choices = choices_to_try(
+        model,
         method,
         budgets,
         lam=lam,

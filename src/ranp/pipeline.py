@@ -301,6 +301,8 @@ class Result:
         chooser: What the plan was chosen by; chooses at any other sparsity too.
         before: Costs of the full network.
         after: Costs of the slim network.
+        shortfall: By how much fewer neurons were removed than was asked for, and which setting
+            would do; None if it was reached.
     """
 
     model: nn.Module
@@ -308,6 +310,7 @@ class Result:
     chooser: Chooser
     before: Costs
     after: Costs
+    shortfall: str | None = None
 
     @property
     def scores(self) -> Scores | None:
@@ -338,11 +341,12 @@ class Result:
 
     def summary(self) -> dict[str, Any]:
         """Return the plan as plain values, for JSON."""
-        return self.plan.summary()
+        short = {} if self.shortfall is None else {"shortfall": self.shortfall}
+        return {**self.plan.summary(), **short}
 
     def __rich__(self) -> RenderableType:
         """Return kept neurons of every layer, costs before and after, notes of the tracing."""
-        notes = [Text(note) for note in self.chooser.graph.notes]
+        notes = [Text(note) for note in (*self.chooser.graph.notes, self.shortfall) if note]
         return Group(plan_summary(self.plan.method, self.plan.costs, self.plan.layers), *notes)
 
     def __str__(self) -> str:
@@ -370,7 +374,8 @@ def prune(
     check_sparsity(sparsity)
     check_init(init)
     chooser = make_chooser(traced, choice, scoring, events, sparsity=sparsity)
-    return make_result(chooser, sparsity, traced.protect, network=network, init=init)
+    result = make_result(chooser, sparsity, traced.protect, network=network, init=init)
+    return replace(result, shortfall=chooser.shortfall(sparsity, chooser.choose(sparsity)))
 
 
 def make_result(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from types import SimpleNamespace
 
@@ -160,6 +161,55 @@ def test_a_method_that_is_named_is_the_only_one(model, loader, loss):
     assert [each.method for each in result.methods] == [result.plan.method] == ["ranp-f"]
     weighed = ranp.fit(model, loader, loss, params="50%", resource="memory", **STEP)
     assert [each.method for each in weighed.methods] == ["ranp-f"]
+
+
+class GroupNormed(nn.Module):
+    """A residual block between group norms: channels are tied by fours, and by the addition."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv3d(2, 16, 3, padding=1), nn.Conv3d(16, 16, 3, padding=1)
+        self.norms = nn.ModuleList([nn.GroupNorm(4, 16), nn.GroupNorm(4, 16)])
+        self.wide, self.head = nn.Conv3d(16, 32, 3, padding=1), nn.Conv3d(32, 3, 1)
+
+    def forward(self, x):
+        x = self.first(x)
+        x = x + self.second(self.norms[0](x).relu())
+        return self.head(self.wide(self.norms[1](x).relu()).relu())
+
+
+def test_a_sparsity_that_is_missed_is_said_with_what_would_reach_it(loader, loss, model):
+    def removed(plan):
+        layers = plan.layers.values()
+        return 1 - sum(len(layer.kept) for layer in layers) / sum(each.neurons for each in layers)
+
+    torch.manual_seed(0)
+    tied = GroupNormed()
+    short = ranp.prune(tied, loader, loss, sparsity=0.5)
+    assert removed(short.plan) < 0.48
+    assert f"{100 * removed(short.plan):.1f} % of the neurons are removed, 50.0 %" in str(short)
+    assert short.summary()["shortfall"] == short.shortfall
+    named = re.search(r"sparsity=([\d.]+)", short.shortfall)
+    again = ranp.prune(tied, loader, loss, sparsity=float(named[1]))
+    assert removed(again.plan) >= 0.5
+    assert ranp.prune(model, loader, loss, sparsity=0.5).shortfall is None
+
+
+def test_the_coupling_that_suits_the_network_is_tried_unless_a_method_is_named(loader, loss, model):
+    def ways(network, **options):
+        result = ranp.fit(network, loader, loss, flops="50%", **STEP, **options)
+        return {tuple(each.settings.values()) for each in result.methods}
+
+    assert ways(GroupNormed()) == {("paper", 0), ("mean", "auto")}
+    assert ways(GroupNormed(), floor=2) == {("paper", 2), ("mean", 2)}
+    assert ways(model) == ways(GroupNormed(), method="ranp-f") == {("paper", 0)}
+    assert ways(GroupNormed(), coupling="sum") == {("sum", 0)}
+
+
+def test_what_a_method_cannot_reach_names_the_coupling_that_can(loader, loss):
+    torch.manual_seed(0)
+    with pytest.raises(DoesNotFit, match="these would: coupling 'mean' with floor 'auto'"):
+        ranp.fit(GroupNormed(), loader, loss, flops="8%", method="magnitude", **STEP)
 
 
 def test_of_several_budgets_the_tightest_binds(model, loader, loss):

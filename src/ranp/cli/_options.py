@@ -119,10 +119,12 @@ class ChoiceOptions:
         typer.Option(help="What to reweight by instead of the method's own: flops, memory, ..."),
     ] = None
     coupling: Annotated[
-        Literal["paper", "sum", "max", "mean"],
-        typer.Option(help="How channels tied by additions are decided."),
-    ] = "paper"
-    floor: FloorOption = 0
+        Literal["paper", "sum", "max", "mean"] | None,
+        typer.Option(
+            help="How channels tied by additions are decided; by default as in the paper."
+        ),
+    ] = None
+    floor: FloorOption = None
     multiple: Annotated[
         int, typer.Option(min=1, help="Round channel counts up to a multiple of it.")
     ] = 1
@@ -133,7 +135,10 @@ class ChoiceOptions:
         """Return the choice that they stand for."""
         from ranp.pruning import Choice
 
-        return Choice.make(self.method or "ranp-f", **self.settings(network))
+        settings = {
+            name: value for name, value in self.settings(network).items() if value is not None
+        }
+        return Choice.make(self.method or "ranp-f", **settings)
 
     def settings(self, network: Network) -> dict[str, Any]:
         """Return all but the method, as `Choice.make` takes it; lambda is the paper's if None."""

@@ -117,7 +117,7 @@ def command(
     budgets = parse_budgets({**_named(amounts), **split_budgets(amounts.budget or ())})
     ensure_out(out)
     net = _network(network, training.input_shape)
-    choices = choices_to_try(choosing.method, budgets, **choosing.settings(net))
+    choices = choices_to_try(net.model, choosing.method, budgets, **choosing.settings(net))
     row = choices[0].method
     step = TrainingStep(
         batch=training.batch,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from rich.console import RenderableType
+from torch import nn
 
 from ranp.fitting.costing import Costing
 from ranp.fitting.fitted import Fitted, fit_summary
@@ -18,7 +20,8 @@ from ranp.fitting.search import Alternative, does_not_fit, find_alternatives, le
 from ranp.fitting.target import StepInputAt, batch_like, no_loss
 from ranp.fitting.training_step import TrainingStep
 from ranp.pipeline import Events, Result, Scoring, Traced, make_chooser, make_result
-from ranp.pruning import Choice, Chooser, Method, resource_variants
+from ranp.pruning import Choice, Chooser, Coupling, Floor, Method, resource_variants
+from ranp.pruning.coupling import REACHING, normalizes_samples
 from ranp.recording import timeline_of
 from ranp.resources.budgets import RESOURCES, Budget, describe
 from ranp.resources.training_memory import LOSS_MARGIN, LossNotCounted, TrainingMemory
@@ -90,17 +93,29 @@ def fit_network(
 
 
 def choices_to_try(
-    method: str | None, budgets: Sequence[Budget], *, resource: Any = None, **settings: Any
+    model: nn.Module,
+    method: str | None,
+    budgets: Sequence[Budget],
+    *,
+    resource: str | Mapping[str, float] | None = None,
+    coupling: Coupling | None = None,
+    floor: Floor | None = None,
+    **settings: Any,
 ) -> tuple[Choice, ...]:
     """Return the choices that `fit` tries.
 
     That of the method, or of every method that weighs by a resource, as RANP does. With a budget of
-    time only the first one of these: the others' time would have to be measured too.
+    time only the first one of these: the others' time would have to be measured too. Networks that
+    normalize each sample by itself tie many channels, and are no networks of the paper's: there the
+    coupling that removes what is asked for is tried as well.
 
     Args:
+        model: The full network.
         method: Name of the method; None for those.
         budgets: What a training step may take.
         resource: Resource that Eq. 10 reweights by, if not the method's own.
+        coupling: Rule for tied channels; the paper's for a method that is named, if None.
+        floor: Least number of neurons of every layer; what goes with the coupling if None.
         settings: As `Choice.make` takes them.
     """
     row = Choice.make(method or "ranp-f").method
@@ -109,7 +124,13 @@ def choices_to_try(
         rows = rows[:1]
     else:
         rows = tuple(row for row in rows if not _is_measured(row))
-    return tuple(Choice.make(row, resource=resource, **settings) for row in rows)
+    ways: list[tuple[Coupling, Floor]] = [(coupling or "paper", floor or 0)]
+    if method is None and coupling is None and normalizes_samples(model):
+        ways.insert(0, (REACHING[0], REACHING[1] if floor is None else floor))
+    return tuple(
+        Choice.make(row, resource=resource, coupling=how, floor=least, **settings)
+        for row, (how, least) in product(rows, ways)
+    )
 
 
 def _is_measured(method: Method) -> bool:

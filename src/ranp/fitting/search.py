@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ranp.errors import InfeasibleError, TraceError
 from ranp.fitting.costing import Costing, Figures, shares
 from ranp.fitting.training_step import TrainingStep, changes, is_part_of, variants
 from ranp.graph import Alive
+from ranp.pruning.coupling import REACHING
 from ranp.pruning.search import DELTA
 from ranp.resources.budgets import RESOURCES, Budget, describe
 
@@ -308,6 +309,18 @@ def find_alternatives(
     return tuple(sorted(found, key=lambda each: (each.sparsity, len(each.changes))))
 
 
+def _other_coupling(costing: Costing, step: TrainingStep, budgets: Sequence[Budget]) -> list[str]:
+    """Return the setting that keeps budgets where the method as it is empties a layer first."""
+    chooser, (coupling, floor) = costing.chooser, REACHING
+    if (chooser.choice.coupling, chooser.choice.floor) == REACHING:
+        return []
+    choice = replace(chooser.choice, coupling=coupling, floor=floor)
+    other = replace(costing, chooser=replace(chooser, choice=choice))
+    best = least_pruned(other, step, budgets, tolerance=_COARSE, scan=_COARSE_SCAN).best
+    setting = f"coupling '{coupling}' with floor '{floor}' (sparsity {best.sparsity:.2f})"
+    return [setting] if best.keeps else []
+
+
 def does_not_fit(
     costing: Costing, step: TrainingStep, budgets: Sequence[Budget], nearest: Candidate
 ) -> DoesNotFit:
@@ -317,12 +330,9 @@ def does_not_fit(
     predicted = [budget for budget in budgets if budget.resource != "latency"]
     shrinks = RESOURCES[worst].shrinks_with_input
     others = find_alternatives(costing, step, predicted, None) if shrinks else ()
-    advice = "nothing that was tried keeps it"
-    if others:
-        listed = "; ".join(
-            f"{' and '.join(each.changes)} (sparsity {each.sparsity:.2f})" for each in others[:3]
-        )
-        advice = f"these would: {listed}"
+    ways = [f"{' and '.join(each.changes)} (sparsity {each.sparsity:.2f})" for each in others[:3]]
+    ways = [*_other_coupling(costing, step, predicted), *ways]
+    advice = f"these would: {'; '.join(ways)}" if ways else "nothing that was tried keeps it"
     return DoesNotFit(
         f"no network of {costing.chooser.choice.method.name} keeps a {worst} budget of {limit} "
         f"with {step}: the nearest takes {describe(worst, nearest.figures[worst])} at sparsity "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Literal
 
@@ -15,16 +15,19 @@ from ranp.errors import InfeasibleError, UsageError
 from ranp.graph import Alive, ChannelGraph
 from ranp.pruning.allocation import marginal_costs, network_floors
 from ranp.pruning.choice import Choice
-from ranp.pruning.coupling import Bundle, at_least, bundles, couple, in_multiples, share
+from ranp.pruning.coupling import REACHING, Bundle, at_least, bundles, couple, in_multiples, share
 from ranp.pruning.equations import balance, reweight
 from ranp.pruning.identity import check_fingerprint
 from ranp.pruning.scores import NeuronScores, Scores
-from ranp.pruning.search import bisect, floor_sparsity
+from ranp.pruning.search import bisect, floor_sparsity, smallest_sparsity
 from ranp.resources import Costs, count
 from ranp.resources.budgets import find_resource
 
 Feasibility = Literal["paper", "coupled"]
 """Which neurons Algorithm 2 asks for: those of each layer's own mask, or of the slim network."""
+
+_SHORT = 0.02
+"""Share of neurons by which a sparsity may be missed without a word."""
 
 _REMEMBERED = 64
 """Networks whose costs are remembered."""
@@ -195,6 +198,38 @@ class Chooser:
                 max_sparsity=largest,
             )
         return alive
+
+    def shortfall(self, sparsity: float, alive: Alive) -> str | None:
+        """Return by how much fewer neurons are removed than was asked for, and what would do.
+
+        Args:
+            sparsity: What was asked for.
+            alive: The channels that live.
+
+        Returns:
+            None if it is reached, to 0.02, or where sparsity is not a share of neurons.
+        """
+        removed = self.share_removed(alive)
+        selected = self.choice.method.selection.select(self, sparsity)
+        if removed >= sparsity - _SHORT or not isinstance(selected, dict):
+            return None
+        coupling, floor = REACHING
+        tied = replace(self, choice=replace(self.choice, coupling=coupling, floor=floor))
+        with_tied = self.share_removed(tied.choose(sparsity))
+        more = smallest_sparsity(self, lambda alive: self.share_removed(alive) >= sparsity)
+        ways = [] if more is None else [f"sparsity={more:.4f}"]
+        if with_tied >= sparsity - _SHORT:
+            ways.insert(0, f"coupling='{coupling}', floor='{floor}'")
+        return (
+            f"{100 * removed:.1f} % of the neurons are removed, {100 * sparsity:.1f} % were asked "
+            "for: channels that are tied are kept together, and some must stay; "
+            f"{' or '.join(ways) or 'no setting that was tried'} reaches it"
+        )
+
+    def share_removed(self, alive: Alive) -> float:
+        """Return the share of neurons that do not live."""
+        kept = sum(map(len, self.graph.kept(alive).values()))
+        return 1 - kept / sum(self.neurons.values())
 
     def max_sparsity(self, rule: Feasibility = "coupled") -> float:
         """Return the largest sparsity at which every layer keeps a neuron, to 1e-4: Algorithm 2.

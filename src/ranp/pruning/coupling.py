@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import nn
 
 from ranp.graph import Alive, ChannelGraph
 from ranp.pruning.equations import Retained
@@ -17,6 +18,16 @@ Floor = int | Literal["auto"]
 """Least number of neurons of every layer; "auto" is what the network needs (`network_floors`)."""
 
 Coupling = Literal["paper", "sum", "max", "mean"]
+
+REACHING: tuple[Coupling, Floor] = ("mean", "auto")
+"""The coupling, with its floor, that removes about what is asked for where many channels are tied:
+each class of channels has one score, and no layer is emptied."""
+
+
+def normalizes_samples(model: nn.Module) -> bool:
+    """Return whether a network has group, instance or layer norm, unlike those of the paper."""
+    kinds = (nn.GroupNorm, nn.LayerNorm, nn.modules.instancenorm._InstanceNorm)
+    return any(isinstance(module, kinds) for module in model.modules())
 
 
 @dataclass(frozen=True)
