@@ -39,7 +39,7 @@ from ranp.recompute import checkpointed
 from ranp.recording import make_record, write_record
 from ranp.report.terminal import plain, plan_summary
 from ranp.resources import Costs
-from ranp.slimming import Init, Plan, check_init, save_weights, slim_model
+from ranp.slimming import Init, Plan, check_init, mark, save_weights, slim_model
 
 
 class Events:
@@ -394,6 +394,7 @@ def make_result(
     alive, seed = chooser.choose_feasible(sparsity), chooser.choice.seed
     plan = make_plan(chooser, sparsity, protect, network, alive=alive)
     slim = slim_model(chooser.model, chooser.graph, alive, init=init, seed=seed)
+    mark(slim, plan=plan.sha256)
     return Result(slim, plan, chooser, chooser.costs(), chooser.costs(alive))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic.functional_validators import AfterValidator
 
 from ranp.errors import IntegrityError
-from ranp.files import read_sealed_json
+from ranp.files import canonical_json, read_sealed_json, sha256
 
 
 def _unique(items: list[Any]) -> list[Any]:
@@ -129,6 +129,7 @@ class RunFile(_File):
 class DataFile(_File):
     """The cases of a training run."""
 
+    id: Hash | None = None
     fingerprint: Hash
     train: list[str]
     validation: list[str]
@@ -137,6 +138,8 @@ class DataFile(_File):
 class TrainingFile(_File):
     """The record of a training run."""
 
+    id: Hash | None = None
+    plan: Hash | None = None
     recipe: str | None
     metrics: dict[str, Any]
     goal: str
@@ -176,6 +179,7 @@ class PruningFile(_File):
     settings: _Settings
     inputs: _Inputs
     fingerprint: Hash
+    plan: Hash | None = None
     command: str | None
     environment: Texts
     files: dict[str, Hash]
@@ -230,6 +234,85 @@ def read_file(path: str | Path, kind: str) -> dict[str, Any]:
     content = read_sealed_json(path, FILES[kind][0])
     validate(content, kind, f"'{path}'")
     return content
+
+
+def run_id(directory: str | Path) -> str | None:
+    """Return what all files of a training run carry: the hash of its configuration.
+
+    Args:
+        directory: Run directory; without a configuration in it there is no id.
+    """
+    path = Path(directory) / "config.json"
+    return sha256(canonical_json(read_file(path, "run"))) if path.exists() else None
+
+
+def read_run_file(directory: str | Path, name: str, kind: str) -> dict[str, Any]:
+    """Read a sealed JSON file of a training run; refuse that of another run.
+
+    Args:
+        directory: Run directory.
+        name: Name of the file.
+        kind: Kind of the file, out of `FILES`.
+    """
+    content = read_file(Path(directory) / name, kind)
+    check_same_run(content.get("id"), run_id(directory), Path(directory) / name)
+    return content
+
+
+def check_same_run(stored: str | None, own: str | None, path: Path) -> None:
+    """Refuse a file of another run; what carries no id is of an earlier version."""
+    if None not in (stored, own) and stored != own:
+        raise IntegrityError(
+            f"'{path}' belongs to another run than the config.json beside it; restore the file"
+        )
+
+
+def seal_epochs(lines: Iterable[Mapping[str, Any]], run: str | None, before: str = "") -> list[str]:
+    """Return the lines of a `metrics.jsonl`, each sealed together with the one before it.
+
+    Args:
+        lines: A mapping per epoch.
+        run: Id of the run.
+        before: Line before the first one.
+    """
+    sealed = []
+    for line in lines:
+        content = {**line, "run": run}
+        seal = sha256(before + canonical_json(content))
+        before = json.dumps({**content, "seal": seal}, allow_nan=False)
+        sealed.append(before)
+    return sealed
+
+
+def read_epochs(directory: str | Path) -> list[dict[str, Any]]:
+    """Read the epochs of a run out of its `metrics.jsonl`; none if there is no such file.
+
+    Raises:
+        IntegrityError: A line was changed, left out or taken from another run.
+    """
+    path = Path(directory) / "metrics.jsonl"
+    if not path.exists():
+        return []
+    own, before, epochs = run_id(directory), "", []
+    try:
+        for text in path.read_bytes().decode().splitlines():
+            line = json.loads(text)
+            epochs.append({key: line[key] for key in line if key not in ("run", "seal")})
+            if line.keys() <= _UNSEALED and not before:
+                continue  # of an earlier version
+            check_same_run(line["run"], own, path)
+            if seal_epochs(epochs[-1:], line["run"], before) != [text]:
+                raise ValueError(f"the seal of line {len(epochs)} differs")
+            before = text
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise IntegrityError(
+            f"'{path}' was changed after it was written ({error}); restore it, or continue the "
+            "run: that makes it again from the checkpoint"
+        ) from error
+    return epochs
+
+
+_UNSEALED = {"epoch", "loss", "lr", "seconds", "samples_per_second", "metrics"}
 
 
 def parse_metadata(

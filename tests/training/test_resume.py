@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -10,6 +9,7 @@ import pytest
 import torch
 
 from ranp.files import load_tensors
+from ranp.schemas import read_epochs
 from ranp.signals import Interrupted
 from ranp.training.job import Job
 from ranp.training.listeners import Listener, Step
@@ -67,11 +67,10 @@ def assert_same_weights(one: Path, other: Path) -> None:
 
 
 def lines(directory: Path) -> list[dict[str, object]]:
-    text = (directory / "metrics.jsonl").read_text()
     timed = ("seconds", "samples_per_second")
     return [
-        {key: value for key, value in json.loads(line).items() if key not in timed}
-        for line in text.splitlines()
+        {key: value for key, value in line.items() if key not in timed}
+        for line in read_epochs(directory)
     ]
 
 

@@ -71,6 +71,7 @@ def make_record(
         "protect": list(plan.protect),
         "inputs": dict(plan.inputs),
         "fingerprint": plan.fingerprint,
+        "plan": plan.sha256,
         "command": command,
         "data": data,
         "environment": environment(),

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ranp.errors import IntegrityError, UsageError
-from ranp.schemas import read_file
+from ranp.files import canonical_json, sha256
+from ranp.schemas import read_epochs, read_file, read_run_file
 
 PRUNING = "pruning.json"
 PLAN = "plan.json"
 TRAINING = "record.json"
 EPOCHS = "metrics.jsonl"
+SCORES = "scores.safetensors"
 
 
 @dataclass(frozen=True)
@@ -47,21 +49,47 @@ def load_run(path: str | Path) -> StoredRun:
     directory = path if path.is_dir() else path.parent
     pruning = _pruning(directory)
     if path.is_file() and path.name not in (PRUNING, TRAINING):
-        plan = _from_plan(_read(path, "plan"))
-        if pruning is None or not _same_choice(pruning, plan):
-            return StoredRun(path.name, plan)
+        chosen = _from_plan(_read(path, "plan"))
+        if pruning is None or not _same_choice(pruning, chosen):
+            return StoredRun(path.name, chosen)
         return StoredRun(path.name, pruning)
-    if pruning is None and (directory / PLAN).exists():
-        pruning = _from_plan(_read(directory / PLAN, "plan"))
+    plan = _read(directory / PLAN, "plan") if (directory / PLAN).exists() else None
     training = None
     if (directory / TRAINING).exists():
-        training = _read(directory / TRAINING, "record")
+        training = read_run_file(directory, TRAINING, "record")
+    epochs = read_epochs(directory)
+    _check_mixture(directory, plan, pruning, training, epochs)
+    if pruning is None and plan is not None:
+        pruning = _from_plan(plan)
     if pruning is None and training is None:
         raise UsageError(
             f"'{directory}' holds no {PRUNING}, {PLAN} or {TRAINING}; "
             "make one with `ranp prune ... --out DIR` or `ranp train`"
         )
-    return StoredRun(directory.resolve().name, pruning, training, _epochs(directory))
+    return StoredRun(directory.resolve().name, pruning, training, epochs)
+
+
+def _check_mixture(
+    directory: Path,
+    plan: dict[str, Any] | None,
+    pruning: dict[str, Any] | None,
+    training: dict[str, Any] | None,
+    epochs: Sequence[dict[str, Any]],
+) -> None:
+    """Refuse a directory whose files are of different runs."""
+    made_by = None if plan is None else sha256(canonical_json(plan))
+    for name, record in ((PRUNING, pruning), (TRAINING, training)):
+        stored = (record or {}).get("plan")
+        if stored is not None and made_by not in (None, stored):
+            raise IntegrityError(f"'{directory}': {name} and {PLAN} are of different runs")
+    scores = directory / SCORES
+    stored = (pruning or {}).get("files", {}).get(SCORES)
+    if stored is not None and scores.exists() and sha256(scores.read_bytes()) != stored:
+        raise IntegrityError(f"'{directory}': {PRUNING} and {SCORES} are of different runs")
+    if training is not None and epochs and len(epochs) != training["epochs"]:
+        raise IntegrityError(
+            f"'{directory}': {TRAINING} has {training['epochs']} epochs, {EPOCHS} {len(epochs)}"
+        )
 
 
 def _pruning(directory: Path) -> dict[str, Any] | None:
@@ -76,16 +104,6 @@ def _pruning(directory: Path) -> dict[str, Any] | None:
 
 def _read(path: Path, kind: str) -> dict[str, Any]:
     return read_file(path, kind)
-
-
-def _epochs(directory: Path) -> list[dict[str, Any]]:
-    path = directory / EPOCHS
-    if not path.exists():
-        return []
-    try:
-        return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
-    except ValueError as error:
-        raise IntegrityError(f"'{path}' holds a line that is not JSON ({error})") from error
 
 
 def _from_plan(plan: dict[str, Any]) -> dict[str, Any]:

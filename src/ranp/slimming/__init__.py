@@ -2,14 +2,17 @@
 
 from ranp.slimming.plan import KeptLayer, Plan
 from ranp.slimming.slim import Init, check_init, slim_model
-from ranp.slimming.weights import load_weights, save_weights
+from ranp.slimming.weights import check_marks, load_weights, mark, marks, save_weights
 
 __all__ = [
     "Init",
     "KeptLayer",
     "Plan",
     "check_init",
+    "check_marks",
     "load_weights",
+    "mark",
+    "marks",
     "save_weights",
     "slim_model",
 ]

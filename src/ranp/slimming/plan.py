@@ -26,6 +26,7 @@ from ranp.graph import (
 )
 from ranp.schemas import validate
 from ranp.slimming.slim import Init, slim_model
+from ranp.slimming.weights import mark
 
 _SCHEMA = 1
 
@@ -139,7 +140,9 @@ class Plan:
         if graph is None:
             inputs = self._example(model, transfer) if example_input is None else example_input
             graph = build_graph(model, inputs, protect=self.protect, switches=self.switches)
-        return slim_model(model, graph, self.alive(graph, transfer=transfer), init=init, seed=seed)
+        slim = slim_model(model, graph, self.alive(graph, transfer=transfer), init=init, seed=seed)
+        mark(slim, plan=self.sha256)
+        return slim
 
     def alive(self, graph: ChannelGraph, *, transfer: bool = False) -> Alive:
         """Return the living channel classes of a graph of the plan's network."""

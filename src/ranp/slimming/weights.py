@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -9,12 +10,48 @@ from torch import nn
 
 from ranp.errors import IntegrityError
 from ranp.files import load_tensors, save_tensors
-from ranp.graph import named_tensors
+from ranp.graph import named_tensors, unwrap
 
 
 def save_weights(model: nn.Module, path: str | Path) -> None:
     """Write a model's parameters and buffers, shared ones once, atomically."""
-    save_tensors(path, dict(named_tensors(model)), {"kind": "weights"})
+    save_tensors(path, dict(named_tensors(model)), {"kind": "weights", **marks(model)})
+
+
+def mark(model: nn.Module, **ids: str | None) -> None:
+    """Note on a model what it belongs to; files of its weights carry it, and must agree.
+
+    Args:
+        model: A model that was slimmed or is trained.
+        ids: Hash of the plan that it was slimmed by, id of the run that trains it.
+    """
+    known = {name: value for name, value in ids.items() if value is not None}
+    before = {} if "plan" in known else marks(model)  # a network that is slimmed begins anew
+    vars(model)[_MARKS] = {**before, **known}
+
+
+def marks(model: nn.Module) -> dict[str, str]:
+    """Return what a model belongs to (see `mark`)."""
+    return dict(vars(unwrap(model)).get(_MARKS, {}))
+
+
+def check_marks(model: nn.Module, metadata: Mapping[str, str], path: str | Path) -> None:
+    """Refuse a file of tensors that belongs to another plan or run than the model.
+
+    Args:
+        model: The model.
+        metadata: Metadata of the file; without marks it is of an earlier version.
+        path: Path of the file, for the message.
+    """
+    for name, own in marks(model).items():
+        if metadata.get(name, own) != own:
+            raise IntegrityError(
+                f"'{path}' belongs to another {name} than the model: {metadata[name][:12]} in the "
+                f"file, {own[:12]} here; use the {name} that it was saved with"
+            )
+
+
+_MARKS = "_ranp_belongs_to"
 
 
 @torch.no_grad()
@@ -30,6 +67,7 @@ def load_weights(model: nn.Module, path: str | Path) -> None:
         raise IntegrityError(
             f"'{path}' is not valid: field 'kind' is '{metadata.get('kind')}', expected 'weights'"
         )
+    check_marks(model, metadata, path)
     own = dict(named_tensors(model))
     for name in dict.fromkeys([*own, *tensors]):
         here = tuple(own[name].shape) if name in own else "missing"

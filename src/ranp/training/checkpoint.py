@@ -18,6 +18,7 @@ from ranp.errors import IntegrityError
 from ranp.files import canonical_json, load_tensors, save_tensors
 from ranp.graph import named_tensors
 from ranp.schemas import parse_metadata
+from ranp.slimming import check_marks, marks
 
 _SCHEMA = 1
 _WEIGHTS, _OPTIMIZER = "model/", "optimizer/"
@@ -67,7 +68,8 @@ def save_checkpoint(
             if isinstance(value, Tensor):
                 tensors[f"{_OPTIMIZER}{index}/{name}"] = value
     state = {"schema": _SCHEMA, "progress": asdict(progress), "scaler": dict(scaler)}
-    save_tensors(path, tensors, {"kind": "checkpoint", "state": canonical_json(state)})
+    content = {"kind": "checkpoint", "state": canonical_json(state), **marks(model)}
+    save_tensors(path, tensors, content)
 
 
 def load_checkpoint(
@@ -86,6 +88,7 @@ def load_checkpoint(
     if metadata.get("kind") != "checkpoint":
         raise IntegrityError(f"'{path}' holds {metadata.get('kind', 'tensors')}, not a checkpoint")
     state = parse_metadata(metadata, "state", "checkpoint", path)
+    check_marks(model, metadata, path)
     own = dict(named_tensors(model))
     stored = {n.removeprefix(_WEIGHTS): t for n, t in tensors.items() if n.startswith(_WEIGHTS)}
     for name in dict.fromkeys([*own, *stored]):

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ranp.errors import UsageError, suggest
-from ranp.schemas import read_file
-from ranp.slimming import load_weights
+from ranp.schemas import read_run_file, run_id
+from ranp.slimming import load_weights, mark
 from ranp.training.checkpoint import load_checkpoint
 from ranp.training.job import Job, read_job
 from ranp.training.loop import BEST, LAST, evaluate
@@ -40,6 +40,7 @@ def load_run(
     full = build_network(job.config.network, factory)
     plan = stored_plan(directory)
     model = fresh_network(full, plan, transfer=job.transfer, seed=job.config.seed)
+    mark(model, run=run_id(directory))
     if weights == "best":
         load_weights(model, path)
     else:
@@ -113,7 +114,7 @@ def predict(
         raise UsageError(f"a category is for shapes, and '{directory}' is about {dataset.about}")
     if category is not None and category not in dataset.categories:
         raise UsageError(f"unknown category '{category}'.{suggest(category, dataset.categories)}")
-    metadata = read_file(directory / "data.json", "data")
+    metadata = read_run_file(directory, "data.json", "data")
     task = dataset.make_task(job.config.data.size, metadata)
 
     def network(x: NDArray[np.float32]) -> Tensor:

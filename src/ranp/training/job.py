@@ -17,7 +17,7 @@ from ranp.files import (
     sha256,
     write_sealed_json,
 )
-from ranp.schemas import read_file
+from ranp.schemas import read_file, read_run_file
 from ranp.training.config import Config, first_difference, parse_config
 from ranp.training.networks import Factory
 
@@ -89,7 +89,7 @@ def claim(job: Job, *, resume: bool) -> dict[str, Any] | None:
             },
         )
     record = directory / "record.json"
-    return read_file(record, "record") if record.exists() else None
+    return read_run_file(directory, "record.json", "record") if record.exists() else None
 
 
 def _check_same(job: Job, stored: dict[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ranp.files import write_text
+from ranp.schemas import run_id, seal_epochs
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,7 @@ class RunLog(Listener):
         self._metrics = directory / "metrics.jsonl"
         self._log = directory / "log.txt"
         self._epochs = epochs
+        self._run, self._last = run_id(directory), ""
         self._board = _tensorboard(directory)
 
     def note(self, message: str) -> None:
@@ -90,14 +91,17 @@ class RunLog(Listener):
 
     def on_start(self, epoch: int, batch: int, history: Sequence[Mapping[str, Any]]) -> None:
         """Start the files, or bring them to where the checkpoint is."""
-        write_text(self._metrics, "".join(json.dumps(line) + "\n" for line in history))
+        lines = seal_epochs(history, self._run)
+        self._last = lines[-1] if lines else ""
+        write_text(self._metrics, "".join(line + "\n" for line in lines))
         place = f"epoch {epoch}, batch {batch + 1}"
         self.note(f"goes on at {place}" if batch or history else f"begins at {place}")
 
     def on_epoch_end(self, line: Mapping[str, Any]) -> None:
         """Append one line to each file."""
         with self._metrics.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+            [self._last] = seal_epochs([line], self._run, self._last)
+            file.write(self._last + "\n")
         self.note(epoch_line(line, self._epochs))
         if self._board is not None:
             for name, value in (("loss", line["loss"]), *line.get("metrics", {}).items()):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from ranp.errors import RanpError, UsageError
-from ranp.schemas import read_file
+from ranp.schemas import read_epochs, read_file, read_run_file
 
 
 def list_runs(directory: Path) -> list[dict[str, Any]]:
@@ -25,15 +24,16 @@ def _summary(run: Path) -> dict[str, Any]:
     summary: dict[str, Any] = {
         "name": run.name,
         **dict.fromkeys(("recipe", "method", "epochs", "goal", "mean", "std", "gflops", "seconds")),
-        "done": _finished_epochs(run),
+        "done": 0,
     }
     try:
         config = read_file(run / "config.json", "run")["config"]
         summary |= {key: config[key] for key in ("recipe", "epochs")}
         summary["method"] = _method(run)
+        summary["done"] = max((line["epoch"] for line in read_epochs(run)), default=0)
         if not (run / "record.json").exists():
             return {**summary, "state": "not finished"}
-        record = read_file(run / "record.json", "record")
+        record = read_run_file(run, "record.json", "record")
     except RanpError as error:
         return {**summary, "state": f"damaged: {error}"}
     costs = record["slim"] or record["full"] or {}
@@ -52,11 +52,3 @@ def _method(run: Path) -> str | None:
     if not (run / "plan.json").exists():
         return None
     return str(read_file(run / "plan.json", "plan")["method"])
-
-
-def _finished_epochs(run: Path) -> int:
-    try:
-        lines = (run / "metrics.jsonl").read_text().splitlines()
-        return int(json.loads(lines[-1])["epoch"]) if lines else 0
-    except (OSError, ValueError, KeyError):
-        return 0

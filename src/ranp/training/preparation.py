@@ -22,7 +22,7 @@ from ranp.models import glorot_normal_
 from ranp.pruning import Choice
 from ranp.recording import make_record, write_record
 from ranp.resources import Costs, count
-from ranp.schemas import read_file
+from ranp.schemas import read_run_file, run_id
 from ranp.slimming import Plan
 from ranp.training.job import SCHEMA, Job
 from ranp.training.networks import build_network
@@ -165,13 +165,14 @@ def _note_data(job: Job, train: Cases, validation: Cases) -> None:
     content: dict[str, Any] = {
         "schema": SCHEMA,
         "kind": "data",
+        "id": run_id(job.directory),
         "fingerprint": sha256(canonical_json([job.config.data.kind, ids])),
         **ids,
         **_merged_metadata([train, validation]),
     }
     path = job.directory / "data.json"
     if path.exists():
-        before = read_file(path, "data")
+        before = read_run_file(job.directory, path.name, "data")
         if before["fingerprint"] != content["fingerprint"]:
             raise IntegrityError(
                 f"run '{job.directory}' was begun with other cases ({len(before['train'])} for "

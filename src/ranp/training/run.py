@@ -30,7 +30,8 @@ from ranp.datasets.loader import Loader, Shard
 from ranp.errors import RanpError, UsageError
 from ranp.files import write_sealed_json
 from ranp.report.page import write_report
-from ranp.schemas import read_file
+from ranp.schemas import read_run_file, run_id
+from ranp.slimming import mark
 from ranp.speed import optimization_of
 from ranp.training.config import Config
 from ranp.training.distributed import launched_as, summed
@@ -100,6 +101,7 @@ def _train(job: Job, devices: int, nodes: int, listener: Listener | None) -> dic
     fabric = make_fabric(job.config, devices, nodes)
     prepared = _prepare_first(fabric, job)
     network, config = prepared.network, job.config
+    mark(network.model, run=run_id(job.directory))
     listeners: list[Listener] = [] if listener is None else [listener]
     if fabric.is_global_zero:
         listeners.insert(0, RunLog(job.directory, config.epochs))
@@ -116,6 +118,8 @@ def _train(job: Job, devices: int, nodes: int, listener: Listener | None) -> dic
     record = {
         "schema": SCHEMA,
         "kind": "record",
+        "id": run_id(job.directory),
+        "plan": network.plan.sha256 if network.plan else None,
         "run": str(job.directory),
         "recipe": config.recipe,
         "method": network.plan.method if network.plan else None,
@@ -129,7 +133,7 @@ def _train(job: Job, devices: int, nodes: int, listener: Listener | None) -> dic
         "seed": config.seed,
         "processes": fabric.world_size,
         "optimization": _optimization(trainer.model) if config.optimize else None,
-        "data": read_file(job.directory / "data.json", "data")["fingerprint"],
+        "data": read_run_file(job.directory, "data.json", "data")["fingerprint"],
         "device": _device_name(fabric),
         "versions": {
             "ranp": __version__,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ranp._version import __version__
+from ranp.errors import IntegrityError
 from ranp.files import (
     LOCK,
     canonical_json,
@@ -74,7 +75,14 @@ class Store:
     def record(self, cell: Cell) -> dict[str, Any] | None:
         """Return all that is stored of a cell, such as the versions that computed it."""
         path = self.place(cell) / _RECORD
-        return read_file(path, "cell") if path.exists() else None
+        if not path.exists():
+            return None
+        record = read_file(path, "cell")
+        if canonical_json(record["cell"]) != canonical_json(dict(cell)):
+            raise IntegrityError(
+                f"'{path}' is the record of another cell; remove it, and the cell is computed again"
+            )
+        return record
 
     def is_outdated(self, cell: Cell) -> bool:
         """Return whether a complete cell was computed, or begun, by other code."""

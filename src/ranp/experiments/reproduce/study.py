@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from ranp.experiments.reproduce.choices import STATISTICS, Amount, Choices
 from ranp.experiments.reproduce.scales import FOUR, Pair, Scale, input_shape
 from ranp.pruning import METHODS
 from ranp.pruning.selection import RANDOM
+from ranp.schemas import read_epochs
 from ranp.training.config import Config
 from ranp.training.listeners import Listener
 from ranp.trials.store import Cell, OnCell, Store
@@ -236,8 +236,7 @@ class Study:
 
     def history(self, cell: Cell) -> list[dict[str, Any]]:
         """Return the epochs of a trained network."""
-        lines = (self.store.place(cell) / "run" / "metrics.jsonl").read_text().splitlines()
-        return [json.loads(line) for line in lines]
+        return read_epochs(self.store.place(cell) / "run")
 
     def complete(self, cells: Sequence[Cell], on_cell: OnCell) -> int:
         """Compute what is missing of cells and of all that they are made of.
