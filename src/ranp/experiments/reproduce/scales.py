@@ -76,7 +76,7 @@ def _dotted(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 def _small(samples: int = 16, *, size: int, cases: int, **changes: Any) -> Setting:
     """Return a setting that takes CPU minutes."""
-    scaled = {"data.size": size, "data.cases": cases, "data.workers": 0, "epochs": 12}
+    scaled = {"data.size": size, "data.cases": cases, "data.workers": 0, "epochs": 8}
     scored = {"pruning.batches": 16, "pruning.size": None}
     rare = {"validate_every": 100}  # and after each of the last five epochs
     return Setting({**scaled, **scored, **rare, **_dotted(changes)}, samples)
@@ -108,7 +108,7 @@ PAIRS: dict[str, Pair] = {
             _MIOU,
             {
                 "paper": Setting({}, samples=6),
-                "small": _small(size=16, cases=128, batch=4, network__options__base_width=16),
+                "small": _small(size=16, cases=96, batch=4, network__options__base_width=16),
                 "smoke": _smoke(data__cases=16),
             },
         ),
@@ -122,9 +122,9 @@ PAIRS: dict[str, Pair] = {
                 "small": _small(
                     size=24,
                     cases=30,
-                    data__generated_size=24,
+                    data__generated_size=32,
                     network__options__base_width=8,
-                    schedule__milestones=[10],
+                    schedule__milestones=[6],
                 ),
                 "smoke": _smoke(data__cases=5),
             },
@@ -143,7 +143,7 @@ PAIRS: dict[str, Pair] = {
                     data__classes=4,
                     network__options__classes=4,
                     batch=4,
-                    schedule__milestones=[10],
+                    schedule__milestones=[6],
                 ),
                 "smoke": _smoke(),
             },
@@ -168,7 +168,7 @@ PAIRS: dict[str, Pair] = {
             _MIOU,
             {
                 "paper": Setting({}, samples=3),
-                "small": _small(cases=64, batch=4, **_SMALL_DEEP),
+                "small": _small(cases=96, batch=4, epochs=4, **_SMALL_DEEP),
                 "smoke": _smoke(data__cases=16, **_SMOKE_DEEP),
             },
             changes=_DEEP,
@@ -180,9 +180,7 @@ PAIRS: dict[str, Pair] = {
             _REGIONS,
             {
                 "paper": Setting({}, samples=3),
-                "small": _small(
-                    cases=30, data__generated_size=32, schedule__milestones=[10], **_SMALL_DEEP
-                ),
+                "small": _small(cases=30, data__generated_size=32, epochs=4, **_SMALL_DEEP),
                 "smoke": _smoke(data__cases=5, data__generated_size=32, **_SMOKE_DEEP),
             },
             changes=_DEEP,
