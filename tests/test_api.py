@@ -51,6 +51,88 @@ def test_prune_in_three_lines():
     F.cross_entropy(slim(batches()[0][0]), batches()[0][1]).backward()
 
 
+@pytest.mark.parametrize(
+    "amounts", [{"flops": "20%"}, {"params": 1500}, {"flops": "60%", "params": "15%"}]
+)
+def test_budgets_are_kept_with_the_least_pruning(amounts):
+    result = ranp.prune(network(), batches(), F.cross_entropy, **amounts)
+    flops = {"20%": 0.2, "60%": 0.6, None: 1.0}[amounts.get("flops")] * result.before.gflops
+    params = {"15%": 0.15 * result.before.parameters, 1500: 1500}.get(amounts.get("params"), 1e9)
+
+    def keeps(costs):
+        return costs.gflops <= flops and costs.parameters <= params
+
+    chooser, sparsity = result.chooser, result.plan.settings["sparsity"]
+    assert keeps(result.after)
+    assert not keeps(chooser.costs(chooser.choose(sparsity - 2e-4)))
+    # One way: `fit` comes to the same network.
+    fitted = ranp.fit(network(), batches(), F.cross_entropy, device="cpu", **amounts)
+    assert fitted.plan.layers == result.plan.layers
+
+
+def test_a_budget_of_memory_is_fitted_to_the_loaders_batches(monkeypatch):
+    monkeypatch.setattr("ranp.api.default_device", lambda: "cpu")
+    found = ranp.prune(network(), batches(), F.cross_entropy, memory="60%", flops="90%")
+    assert isinstance(found, ranp.Fit) and found.binding == "memory"
+    assert found.step.shape == (2, 1, 8, 8, 8) and found.step.optimizer == "adam"
+    peaks = {name: memory.peak for name, memory in found.memory.items()}
+    assert peaks["slim"] <= 0.6 * peaks["full"]
+    assert found.after.gflops <= 0.9 * found.before.gflops
+
+
+@pytest.mark.parametrize(
+    ("amounts", "message"),
+    [
+        ({}, "say how much to prune"),
+        ({"sparsity": 0.5, "flops": "10%"}, "got flops and sparsity"),
+        ({"flops": "ten"}, "such as 20GFLOPs or 50%, got 'ten'"),
+        ({"flops": "0.001%"}, "cannot come down to"),
+    ],
+)
+def test_how_much_must_be_said_once_and_be_possible(amounts, message):
+    with pytest.raises(ranp.RanpError, match=message):
+        ranp.prune(network(), batches(), F.cross_entropy, **amounts)
+
+
+def endless():
+    while True:
+        yield batches(1)[0]
+
+
+def test_an_endless_loader_is_no_trap():
+    assert ranp.score(network(), endless(), F.cross_entropy).batches == 16
+    assert ranp.prune(network(), endless(), F.cross_entropy, flops="50%").scores.batches == 16
+    # All batches are the same: at the first look, after 8, the choice is that after 4.
+    assert ranp.prune(network(), endless(), F.cross_entropy, sparsity=0.5).scores.batches == 8
+
+
+def test_layers_left_too_thin_are_warned_of(caplog):
+    result = ranp.prune(network(), batches(), F.cross_entropy, sparsity=0.8)
+    kept = {name: len(layer.kept) for name, layer in result.plan.layers.items()}
+    assert min(kept.values()) == 1 and kept["3"] < 3
+    thin = next(name for name, number in kept.items() if number == 1)
+    assert [record.name for record in caplog.records] == ["ranp", "ranp"]
+    assert f"layer '{thin}' keeps a single channel" in caplog.text
+    assert f"'6' has 3 classes and reads {kept['3']} of 16 channels" in caplog.text
+    caplog.clear()
+    ranp.prune(network(), batches(), F.cross_entropy, sparsity=0.8, floor="auto")
+    assert not caplog.records
+
+
+def test_progress_and_logging(capsys, monkeypatch, caplog):
+    caplog.set_level("INFO", logger="ranp")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    ranp.prune(network(), batches(), F.cross_entropy, flops="50%")
+    assert "6/6" in capsys.readouterr().err
+    assert "scored 6 batches" in caplog.text
+    ranp.prune(network(), iter(batches()), F.cross_entropy, sparsity=0.2, batches=3)
+    assert "3/3" in capsys.readouterr().err
+    ranp.prune(network(), batches(), F.cross_entropy, flops="50%", progress=False)
+    monkeypatch.delenv("FORCE_COLOR")
+    ranp.fit(network(), batches(), F.cross_entropy, flops="50%", device="cpu")
+    assert "scoring" not in capsys.readouterr().err
+
+
 def test_the_printed_result_tells_the_figures():
     result = ranp.prune(network(), batches(), F.cross_entropy, sparsity=0.5)
     text = str(result)

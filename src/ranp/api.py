@@ -9,11 +9,12 @@ from torch import Tensor, nn
 
 from ranp import pipeline
 from ranp.errors import UsageError
-from ranp.fitting import Fit, TrainingStep, choices_to_try, fit_network
+from ranp.fitting import Fit, TrainingStep, choices_to_try, fit_network, prune_network
 from ranp.fitting.machine import default_device
 from ranp.fitting.target import input_of
 from ranp.graph import ChannelGraph, ExampleInput, build_graph
 from ranp.pipeline import Result, Scoring
+from ranp.progress import ScoringBar
 from ranp.pruning import (
     Choice,
     Coupling,
@@ -32,6 +33,8 @@ from ranp.resources.autocast import Precision
 from ranp.resources.budgets import Amount, parse_budgets
 from ranp.resources.training_memory import Device, Optimizer
 from ranp.slimming import Init, Plan, check_init
+
+Batches = int | Literal["auto"] | None
 
 __all__ = ["Fit", "Result", "fit", "plan", "prune", "score", "search", "trace"]
 
@@ -54,12 +57,13 @@ def score(
     *,
     forward: Forward | None = None,
     methods: str | Iterable[str] = "ranp-f",
-    batches: int | None = None,
+    batches: Batches = "auto",
     per: Per = "batch",
     weights: ScoringWeights = "fresh",
     example_input: ExampleInput | None = None,
     graph: ChannelGraph | None = None,
     seed: int = 0,
+    progress: bool = True,
 ) -> Scores:
     """Score every neuron in one pass over the data, at the cost of plain training steps.
 
@@ -70,7 +74,7 @@ def score(
         loss: `loss(output, target)` -> scalar tensor.
         forward: `forward(model, batch)` -> scalar tensor, instead of `loss`.
         methods: Method, or methods, that the scores must serve.
-        batches: Most batches to score; all if None.
+        batches: Most batches to score; "auto" for 16, None for all of the loader.
         per: "batch", or "sample" to score the samples of a batch one by one, as the paper does:
             the choice settles with fewer batches, and does not depend on the batch size.
         weights: "fresh" to score the network at initialization, as the paper does; "given" to
@@ -78,6 +82,7 @@ def score(
         example_input: Input to trace the model with; taken from the first batch if None.
         graph: Channel graph of the model, if there is one already.
         seed: Seed of fresh weights and dropout.
+        progress: Whether a terminal or notebook shows a progress bar.
     """
     rows = [find_method(name) for name in ([methods] if isinstance(methods, str) else methods)]
     needs_data = any(row.needs_data for row in rows)
@@ -87,7 +92,9 @@ def score(
         model, loader, example_input=example_input, forward=forward, graph=graph
     )
     run = make_forward(loss, forward) if needs_data else None
-    return pipeline.score(traced, rows, Scoring(run, batches, per, weights, seed))
+    with ScoringBar(progress) as events:
+        scoring = Scoring(run, **_most(batches), per=per, weights=weights, seed=seed)
+        return pipeline.score(traced, rows, scoring, events)
 
 
 def plan(
@@ -180,13 +187,16 @@ def prune(
     loader: Iterable[Any] | None = None,
     loss: LossFunction | None = None,
     *,
-    sparsity: float,
+    sparsity: float | None = None,
+    flops: Amount | None = None,
+    memory: Amount | None = None,
+    params: Amount | None = None,
     method: str = "ranp-f",
     lam: float | None = None,
     resource: str | Mapping[str, float] | None = None,
     forward: Forward | None = None,
     example_input: ExampleInput | None = None,
-    batches: int | Literal["auto"] | None = None,
+    batches: Batches = "auto",
     per: Per = "batch",
     weights: ScoringWeights = "fresh",
     init: Init = "fresh",
@@ -196,26 +206,34 @@ def prune(
     multiple: int = 1,
     protect: Iterable[str] = (),
     switches: Mapping[str, Iterable[Any]] | None = None,
+    progress: bool = True,
 ) -> Result:
     """Make a network smaller before it is trained.
 
     Traces the model, scores every neuron over the loader's batches, keeps the best, and builds the
     network that has only those. The model itself is not changed.
 
+    Say how much by budgets, of which all are kept with the least pruning, or by a sparsity. A
+    sparsity says little of the cost: half of the neurons can be an eighth of the FLOPs.
+
     Args:
         model: Any model.
         loader: Yields batches: pairs (x, y), mappings, or what `forward` understands. Not needed
             for methods without data.
         loss: `loss(output, target)` -> scalar tensor.
-        sparsity: Share of neurons to remove (of weights, for "snip").
+        sparsity: Share of neurons to remove (of weights, for "snip"), in the place of budgets.
+        flops: Operations of a forward pass of one sample: "10%" of the full network's, "20GFLOPs".
+        memory: Peak memory of a training step with the loader's batches and Adam, predicted:
+            "50%", "8GiB". `ranp.fit` takes other ways to train.
+        params: Number of parameters: "10%", "3M".
         method: Name of the method, out of `ranp.METHODS`.
         lam: lambda of Eq. 10; 11 if None.
         resource: Resource that Eq. 10 reweights by, if not the method's own (see `plan`).
         forward: `forward(model, batch)` -> scalar tensor, instead of `loss`.
         example_input: Input to trace the model with and to count its costs at, possibly larger
             than what is scored with; one sample of the first batch's input if None.
-        batches: Most batches to score; all if None. "auto" stops when the kept neurons no longer
-            change.
+        batches: Most batches to score; None for all of the loader. "auto" stops when the kept
+            neurons no longer change, at the latest after 16 batches.
         per: Whether whole batches are scored, or their samples one by one (see `score`).
         weights: "fresh" to score the network at initialization, as the paper does; "given" to
             score the model's own weights.
@@ -228,28 +246,57 @@ def prune(
         protect: Layers whose neurons must all stay.
         switches: Attributes that decide which layers the forward calls, and their values (see
             `ranp.graph.build_graph`): `{"decoder.deep_supervision": (True, False)}`.
+        progress: Whether a terminal or notebook shows a progress bar.
 
     Returns:
-        The slim model, the plan, the scores, and the costs before and after.
+        The slim model, the plan, the scores, and the costs before and after; what `ranp.fit`
+        returns if there is a budget of memory.
+
+    Raises:
+        InfeasibleError: A layer would lose all its neurons, or no pruning keeps the budgets.
     """
+    target = _target(sparsity, {"memory": memory, "flops": flops, "params": params})
     choice = Choice.make(method, lam, resource, coupling, floor, multiple, seed)
     if choice.method.needs_data and loader is None:
         raise UsageError(f"{method} scores with data; give a loader")
-    check_sparsity(sparsity)
     check_init(init)
     traced = pipeline.trace(
         model,
-        loader,
+        loader if memory is None else pipeline.peek(loader),
         example_input=example_input,
         forward=forward,
         protect=protect,
         switches=switches,
     )
-    run = make_forward(loss, forward) if choice.method.needs_data else None
-    until_stable = batches == "auto"
-    most = None if batches == "auto" else batches
-    scoring = Scoring(run, most, per, weights, seed, until_stable)
-    return pipeline.prune(traced, choice, sparsity, scoring, init=init)
+    given = loss is not None or forward is not None
+    run = make_forward(loss, forward) if choice.method.needs_data or given else None
+    scoring = Scoring(run, **_most(batches), per=per, weights=weights, seed=seed)
+    step = None
+    if memory is not None:
+        traced_at = traced.graph.inputs.shapes[0]
+        batch, *_ = _input_shape(traced.batches, forward) or traced_at
+        step = TrainingStep(batch=batch, sample=traced_at[1:], device=default_device())
+    with ScoringBar(progress) as events:
+        return prune_network(traced, target, step, choice, scoring, init=init, events=events)
+
+
+def _target(sparsity: float | None, amounts: Mapping[str, Amount | None]) -> pipeline.Target:
+    """Return how much to prune, said in one of two ways."""
+    given = [name for name, amount in amounts.items() if amount is not None]
+    if sparsity is not None and given:
+        raise UsageError(f"give budgets or a sparsity, got {given[0]} and sparsity")
+    if sparsity is None and not given:
+        raise UsageError("say how much to prune, such as flops='10%', memory='50%', params='3M'")
+    if sparsity is not None:
+        check_sparsity(sparsity)
+        return sparsity
+    return parse_budgets(amounts)
+
+
+def _most(batches: Batches) -> dict[str, Any]:
+    """Return how many batches are scored, as `Scoring` takes it."""
+    auto = batches == "auto"
+    return {"batches": None if auto else batches, "until_stable": auto}
 
 
 def fit(
@@ -273,7 +320,7 @@ def fit(
     resource: str | Mapping[str, float] | None = None,
     forward: Forward | None = None,
     scores: Scores | None = None,
-    batches: int | None = None,
+    batches: Batches = "auto",
     per: Per = "batch",
     weights: ScoringWeights = "fresh",
     init: Init = "fresh",
@@ -283,6 +330,7 @@ def fit(
     multiple: int = 1,
     protect: Iterable[str] = (),
     switches: Mapping[str, Iterable[Any]] | None = None,
+    progress: bool = True,
 ) -> Fit:
     """Prune a network just as much as its budgets ask for.
 
@@ -312,7 +360,7 @@ def fit(
         device: Device to predict memory for, "cpu" or "cuda"; CUDA if there is one.
         forward: `forward(model, batch)` -> scalar tensor, instead of `loss`.
         scores: Scores of the model, instead of a loader.
-        batches: As in `prune`.
+        batches: As in `score`.
         weights: As in `prune`.
         init: As in `prune`.
         method: As in `prune`; if None, whichever of RANP's methods keeps the most neurons within
@@ -327,6 +375,7 @@ def fit(
         protect: As in `prune`.
         per: As in `prune`; samples are scored one by one in any case where memory is short.
         switches: As in `prune`.
+        progress: As in `prune`.
 
     Returns:
         What `ranp.prune` returns, with the sparsity, the budgets, what the networks cost, which
@@ -371,8 +420,9 @@ def fit(
     )
     given = loss is not None or forward is not None
     run = make_forward(loss, forward) if needs_data or given else None
-    scoring = Scoring(run, batches, per, weights, seed, scores=scores)
-    return fit_network(traced, budgets, step, choices, scoring, init=init)
+    scoring = Scoring(run, **_most(batches), per=per, weights=weights, seed=seed, scores=scores)
+    with ScoringBar(progress) as events:
+        return fit_network(traced, budgets, step, choices, scoring, init=init, events=events)
 
 
 def _input_shape(batches: pipeline.Batches, forward: Forward | None) -> tuple[int, ...]:

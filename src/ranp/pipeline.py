@@ -6,6 +6,7 @@ The Python API, the commands, training and the experiments call these functions;
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -31,19 +32,32 @@ from ranp.pruning import (
     Scores,
     ScoringWeights,
     StabilityStop,
+    sparsity_within,
 )
 from ranp.pruning import score as score_neurons
+from ranp.pruning.allocation import thin_layers
 from ranp.pruning.batches import no_forward, split_pair
+from ranp.pruning.distributed import own_share
+from ranp.pruning.early_stop import AT_MOST
 from ranp.pruning.equations import check_sparsity
 from ranp.recompute import checkpointed
 from ranp.recording import make_record, write_record
 from ranp.report.terminal import plain, plan_summary
 from ranp.resources import Costs
+from ranp.resources.budgets import Budget
 from ranp.slimming import Init, Plan, check_init, mark, save_weights, slim_model
+
+logger = logging.getLogger("ranp")
+
+Target = float | tuple[Budget, ...]
+"""How much to prune: a sparsity, or budgets on what is counted."""
 
 
 class Events:
     """Listens to a pipeline. The methods do nothing here: override those you need."""
+
+    def on_start(self, done: int, total: int | None) -> None:
+        """Called before the first batch: how many were scored before, of how many if known."""
 
     def on_batch(self, scores: Scores) -> bool:
         """Called after each scored batch; returns whether scoring should stop."""
@@ -192,7 +206,8 @@ class Scoring:
     Attributes:
         forward: `forward(model, batch)` -> scalar loss; None for methods without data.
         batches: Most batches to score; None for all.
-        until_stable: Whether to stop when the kept neurons no longer change.
+        until_stable: Whether to stop when the kept neurons no longer change; where it is not
+            known yet how many are kept, after 16 batches.
         per: Whether whole batches are scored, or their samples one by one.
         weights: Weights to score with (see `ranp.pruning.state`).
         seed: Seed of fresh weights and dropout.
@@ -237,6 +252,14 @@ def score(
     if needs_data and scoring.forward is None:
         raise UsageError("give a loss(output, target), or a forward(model, batch) -> loss")
 
+    loader = traced.batches.loader if needs_data else None
+    most = scoring.batches
+    if scoring.until_stable and stop is None:
+        most = AT_MOST if most is None else min(most, AT_MOST)
+    done = 0 if scoring.resume is None else scoring.resume.batches
+    if loader is not None:
+        events.on_start(*own_share(loader, done, most))
+
     def enough(scores: Scores) -> bool:
         interrupted = events.on_batch(scores)
         return (stop is not None and stop(scores)) or interrupted
@@ -245,11 +268,11 @@ def score(
         scores = score_neurons(
             traced.model,
             traced.graph,
-            traced.batches.loader if needs_data else None,
+            loader,
             scoring.forward if needs_data and scoring.forward else no_forward,
             methods=methods,
             weights=scoring.weights,
-            batches=scoring.batches,
+            batches=most,
             per=scoring.per,
             enough=enough,
             seed=scoring.seed,
@@ -258,7 +281,9 @@ def score(
         )
     if stop is not None:
         scores = stop.annotate(scores)
-    events.on_scored(scores, None if stop is None else stop.verdict)
+    verdict = None if stop is None else stop.verdict
+    logger.info("scored %d batches%s", scores.batches, "" if verdict is None else f". {verdict}")
+    events.on_scored(scores, verdict)
     return scores
 
 
@@ -277,16 +302,14 @@ def make_chooser(
         choice: Method and settings.
         scoring: How to score.
         events: Listener.
-        sparsity: Sparsity at which the choice must be stable, for `batches="auto"`.
+        sparsity: Sparsity at which the choice must be stable, for `scoring.until_stable`.
     """
     # Built first: what makes no sense is refused before anything is scored.
     chooser = traced.chooser(choice, scoring.scores)
     if not choice.method.needs_scores or scoring.scores is not None:
         return chooser
     stop = None
-    if scoring.until_stable:
-        if sparsity is None:
-            raise UsageError("batches='auto' needs a sparsity at which the choice must be stable")
+    if scoring.until_stable and sparsity is not None:
         stop = StabilityStop(lambda scores: replace(chooser, scores=scores).choose(sparsity))
     return replace(chooser, scores=score(traced, [choice.method], scoring, events, stop))
 
@@ -349,6 +372,12 @@ class Result:
         notes = [Text(note) for note in (*self.chooser.graph.notes, self.shortfall) if note]
         return Group(plan_summary(self.plan.method, self.plan.costs, self.plan.layers), *notes)
 
+    @property
+    def warnings(self) -> list[str]:
+        """Layers that are left too thin: a single channel, or too few to tell classes apart."""
+        graph = self.chooser.graph
+        return thin_layers(graph, self.plan.alive(graph))
+
     def __str__(self) -> str:
         """Return the same as text."""
         return plain(self)
@@ -359,7 +388,7 @@ class Result:
 def prune(
     traced: Traced,
     choice: Choice,
-    sparsity: float,
+    target: Target,
     scoring: Scoring,
     *,
     init: Init = "fresh",
@@ -368,14 +397,20 @@ def prune(
 ) -> Result:
     """Score a traced network, choose its neurons at a sparsity, and build the slim network.
 
+    With budgets, the sparsity is the smallest that keeps them.
+
     Raises:
-        InfeasibleError: A layer would lose all its neurons.
+        InfeasibleError: A layer would lose all its neurons, or no sparsity keeps the budgets.
     """
-    check_sparsity(sparsity)
     check_init(init)
-    chooser = make_chooser(traced, choice, scoring, events, sparsity=sparsity)
-    result = make_result(chooser, sparsity, traced.protect, network=network, init=init)
-    return replace(result, shortfall=chooser.shortfall(sparsity, chooser.choose(sparsity)))
+    if isinstance(target, tuple):
+        chooser = make_chooser(traced, choice, scoring, events)
+        sparsity = sparsity_within(chooser, target)
+        return make_result(chooser, sparsity, traced.protect, network=network, init=init)
+    check_sparsity(target)
+    chooser = make_chooser(traced, choice, scoring, events, sparsity=target)
+    result = make_result(chooser, target, traced.protect, network=network, init=init)
+    return replace(result, shortfall=chooser.shortfall(target, chooser.choose(target)))
 
 
 def make_result(
@@ -395,7 +430,10 @@ def make_result(
     plan = make_plan(chooser, sparsity, protect, network, alive=alive)
     slim = slim_model(chooser.model, chooser.graph, alive, init=init, seed=seed)
     mark(slim, plan=plan.sha256)
-    return Result(slim, plan, chooser, chooser.costs(), chooser.costs(alive))
+    result = Result(slim, plan, chooser, chooser.costs(), chooser.costs(alive))
+    for warning in result.warnings:
+        logger.warning(warning)
+    return result
 
 
 def make_plan(

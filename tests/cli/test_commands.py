@@ -10,10 +10,11 @@ import torch
 from torch import nn
 
 import ranp as library
-from ranp.cli._common import Network, progress, rate
+from ranp.cli._common import Network
 from ranp.cli._options import ScoringOptions
 from ranp.cli._scoring import open_source
 from ranp.models import find_network, network_names
+from ranp.progress import progress, rate
 from tests.cli import factories
 
 SMALL = "tests.cli.factories:small"
@@ -407,3 +408,22 @@ def test_progress_of_a_resumed_scoring(ranp, tmp_path, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     resumed = ranp("score", SMALL, *INPUT, *SIGNALLED, "--out", out, "--resume")
     assert "4/?" in resumed.err
+
+
+@pytest.mark.parametrize("command", ["profile", "inspect"])
+def test_hints_can_be_pasted(ranp, command):
+    shown = ranp(command, SMALL, *INPUT)
+    (hint,) = [line for line in shown.err.splitlines() if line.startswith("Next: ranp ")]
+    pruned = ranp(*shlex.split(hint)[2:], "--json")
+    assert pruned.code == 0
+    assert pruned.json["slim"]["gflops"] <= 0.1 * pruned.json["full"]["gflops"]
+
+
+def test_prune_takes_budgets(ranp):
+    asked = ranp("prune", SMALL, *INPUT, *DATA, "--params", "30%", "--json")
+    assert asked.json["slim"]["param_mb"] <= 0.3 * asked.json["full"]["param_mb"]
+    fitted = ranp("prune", SMALL, *INPUT, *DATA, "--memory", "70%", "--json")
+    assert fitted.json["binding"] == "memory" and fitted.json["step"]["batch"] == 1
+    assert ranp("prune", SMALL, *INPUT, *DATA, "--flops", "50%", "--sparsity", "0.5").code == 2
+    nothing = ranp("prune", SMALL, *INPUT, *DATA)
+    assert nothing.code == 2 and "such as --flops 10%" in nothing.err

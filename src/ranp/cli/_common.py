@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,6 @@ from ranp.user_code import call_factory
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.progress import Task
     from torch import nn
 
     from ranp.cli._options import Output
@@ -179,6 +177,14 @@ def next_command(
     return shlex.join(words)
 
 
+def prune_hint(context: typer.Context, network: Network) -> str:
+    """A command that prunes the network; for one of the user's own, by a method without data."""
+    if network.spec is not None:
+        return next_command(context, "prune", network.name, flops="10%")
+    following = next_command(context, "prune", network.name, flops="10%", method="thin")
+    return f"{following}\nTo score with your data: --data package.module:loader, no --method."
+
+
 _GIVEN = "COMMANDLINE"
 """What click calls an option that is not the default."""
 
@@ -220,58 +226,3 @@ def show_result(
             f"Plan and fresh weights in {out}. Look at {page}. Next, in Python: "
             f"ranp.Plan.load({str(out / 'plan.json')!r}).apply(model)",
         )
-
-
-@contextmanager
-def progress(quiet: bool, title: str, total: int | None, done: int = 0) -> Iterator[Any]:
-    """A progress bar on stderr with rate and remaining time; nothing where nobody looks.
-
-    Args:
-        quiet: No bar.
-        title: What goes on.
-        total: How many steps there are, if known.
-        done: How many of them were made before.
-
-    Yields:
-        A function to call after each step.
-    """
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-    from rich.text import Text
-
-    class RateColumn(ProgressColumn):
-        """Steps per second, or seconds per step where that is the larger number."""
-
-        def render(self, task: Task) -> Text:
-            return Text(rate(task.finished_speed or task.speed))
-
-    console = Console(stderr=True)
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        RateColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=console,
-        disable=quiet or not console.is_terminal,
-        transient=True,
-    ) as bar:
-        task = bar.add_task(title, total=total, completed=done)
-        yield lambda: bar.advance(task)
-
-
-def rate(per_second: float | None) -> str:
-    """A rate for people; nothing as long as it is not known."""
-    if not per_second:
-        return ""
-    return f"{per_second:.1f}/s" if per_second >= 1 else f"{1 / per_second:.1f} s each"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
@@ -17,11 +18,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
-from ranp.errors import InfeasibleError
+from ranp.errors import InfeasibleError, UsageError
 
 if TYPE_CHECKING:
     from ranp.cli._common import Network
+    from ranp.pipeline import Target
     from ranp.pruning import Choice
+    from ranp.resources.budgets import Budget
 
 Weights = Literal["fresh", "orthogonal", "given"]
 Per = Literal["batch", "sample"]
@@ -43,7 +46,18 @@ InputOption = Annotated[
     typer.Option("--input", help="Input shape with batch and channels, such as 1,1,64,64,64."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No messages, no progress.")]
+
+
+def _hush(quiet: bool) -> bool:
+    """Keep the library's warnings back, too."""
+    logging.getLogger("ranp").setLevel(logging.ERROR if quiet else logging.NOTSET)
+    return quiet
+
+
+QuietOption = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="No messages, no progress.", callback=_hush),
+]
 BatchOption = Annotated[int, typer.Option(min=1, help="Samples per batch; the paper has 1.")]
 SparsityOption = Annotated[
     float, typer.Option(help="Share of neurons to remove (of weights, for snip).")
@@ -85,8 +99,10 @@ class Output:
     quiet: QuietOption = False
 
     @contextmanager
-    def infeasible_as_json(self, network: str, method: str, sparsity: float) -> Iterator[None]:
-        """Print as JSON, if wanted, that a sparsity cannot be reached, and which one can."""
+    def infeasible_as_json(
+        self, network: str, method: str, sparsity: float | None
+    ) -> Iterator[None]:
+        """Print as JSON, if wanted, that a target cannot be reached, and which sparsity can."""
         try:
             yield
         except InfeasibleError as error:
@@ -100,6 +116,50 @@ class Output:
                 }
                 typer.echo(json.dumps(failure, indent=1))
             raise
+
+
+@dataclass(frozen=True)
+class BudgetOptions:
+    """What a network may cost."""
+
+    memory: Annotated[
+        str | None, typer.Option(help="What a training step may take: 8GiB, 500MB, 50%.")
+    ] = None
+    flops: Annotated[
+        str | None, typer.Option(help="What a forward pass of a sample may cost: 20GFLOPs, 10%.")
+    ] = None
+    params: Annotated[
+        str | None, typer.Option(help="How many parameters there may be: 3M, 10%.")
+    ] = None
+    latency: Annotated[
+        str | None, typer.Option(help="What a training step may take, measured here: 250ms, 50%.")
+    ] = None
+    budget: Annotated[
+        list[str] | None,
+        typer.Option(help="A budget on any resource, such as activations=200MB; repeatable."),
+    ] = None
+
+    def budgets(self) -> tuple[Budget, ...]:
+        """Return the budgets that were given.
+
+        Raises:
+            UsageError: There is none, or one cannot be understood.
+        """
+        from ranp.resources.budgets import parse_budgets, split_budgets
+
+        named = {name: text for name, text in vars(self).items() if name != "budget"}
+        return parse_budgets({**named, **split_budgets(self.budget or ())})
+
+    def target(self, sparsity: float | None) -> Target:
+        """Return the budgets, or the sparsity in their place."""
+        given = [f"--{name}" for name, value in vars(self).items() if value]
+        if sparsity is None:
+            if not given:
+                raise UsageError("say how much to prune, such as --flops 10% or --memory 50%")
+            return self.budgets()
+        if given:
+            raise UsageError(f"give budgets or a sparsity, got {given[0]} and --sparsity")
+        return sparsity
 
 
 @dataclass(frozen=True)

@@ -6,22 +6,22 @@ Imports torch: commands import this module when they run.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import typer
 from torch import Tensor
 from torch.nn import functional
 
-from ranp.cli._common import Network, next_command, progress, say
+from ranp.cli._common import Network, next_command, say
 from ranp.cli._options import ScoringOptions
 from ranp.datasets import find_dataset, open_cases, synthetic_cases
 from ranp.datasets.loader import Loader
 from ranp.errors import UsageError
-from ranp.pipeline import Batches, Events, Scoring, peek
+from ranp.pipeline import Batches, Scoring, peek
+from ranp.progress import ScoringBar
 from ranp.pruning import Method, Scores, make_forward
 from ranp.resources.budgets import describe
 from ranp.signals import GracefulStop
@@ -160,13 +160,11 @@ def volume(network: Network, size: int | None) -> tuple[int, int, int]:
     return find_dataset(network.spec.dataset).volume(size or space[-1], frames)
 
 
-class ScoringListener(Events):
+class ScoringListener(ScoringBar):
     """Shows scoring as a progress bar; a signal ends it after the batch under way.
 
     Args:
         quiet: Neither bar nor messages.
-        total: How many batches there are, if known.
-        done: How many of them were scored before.
         keep: File that the scores go to as soon as they are there, or interrupted.
         on_interrupt: Called with the scores so far and the exit code, if a signal came.
     """
@@ -174,35 +172,26 @@ class ScoringListener(Events):
     def __init__(
         self,
         quiet: bool,
-        total: int | None = None,
         *,
-        done: int = 0,
         keep: Path | None = None,
         on_interrupt: Callable[[Scores, int], None] = lambda scores, code: None,
     ) -> None:
-        self._quiet, self._total, self._done = quiet, total, done
-        self._keep, self._on_interrupt = keep, on_interrupt
+        super().__init__(shown=not quiet)
+        self._quiet, self._keep, self._on_interrupt = quiet, keep, on_interrupt
         self._stop = GracefulStop()
-        self._stack = ExitStack()
 
-    def __enter__(self) -> ScoringListener:
+    def __enter__(self) -> Self:
         self._stack.enter_context(self._stop)
-        self._step = self._stack.enter_context(
-            progress(self._quiet, "scoring", self._total, self._done)
-        )
         return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
 
     def on_batch(self, scores: Scores) -> bool:
         """Advance the bar; stop if a signal came."""
-        self._step()
+        super().on_batch(scores)
         return self._stop.number != 0
 
     def on_scored(self, scores: Scores, verdict: str | None) -> None:
         """Keep the scores, say how stable the choice is, end the command if a signal came."""
-        self._stack.close()
+        super().on_scored(scores, verdict)
         if self._stop.number:
             self._on_interrupt(scores, 128 + self._stop.number)
             raise typer.Exit(128 + self._stop.number)

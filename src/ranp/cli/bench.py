@@ -176,7 +176,7 @@ def _open_network(name: str, quiet: bool) -> _Pair:
     source = open_source(network, [choice.method], scoring)
     say(quiet, f"Scoring {name} with {source.about}.")
     traced = trace(network.model, source.batches, example_input=network.input_shape)
-    with ScoringListener(quiet, source.number) as listener:
+    with ScoringListener(quiet) as listener:
         chooser = make_chooser(traced, choice, source.scoring(scoring, 0), listener)
     plan = make_plan(chooser, network.spec.sparsity, network=name)
     return _Pair(name, network.model, plan, network.input_shape)

@@ -20,6 +20,7 @@ from ranp.cli._common import (
 )
 from ranp.cli._options import (
     SCORING,
+    BudgetOptions,
     ChoiceOptions,
     NetworkArgument,
     OutOption,
@@ -29,28 +30,6 @@ from ranp.cli._options import (
     grouped,
 )
 from ranp.errors import UsageError
-
-
-@dataclass(frozen=True)
-class BudgetOptions:
-    """What a network may cost."""
-
-    memory: Annotated[
-        str | None, typer.Option(help="What a training step may take: 8GiB, 500MB, 50%.")
-    ] = None
-    flops: Annotated[
-        str | None, typer.Option(help="What a forward pass of a sample may cost: 20GFLOPs, 10%.")
-    ] = None
-    params: Annotated[
-        str | None, typer.Option(help="How many parameters there may be: 3M, 10%.")
-    ] = None
-    latency: Annotated[
-        str | None, typer.Option(help="What a training step may take, measured here: 250ms, 50%.")
-    ] = None
-    budget: Annotated[
-        list[str] | None,
-        typer.Option(help="A budget on any resource, such as activations=200MB; repeatable."),
-    ] = None
 
 
 @dataclass(frozen=True)
@@ -112,9 +91,8 @@ def command(
     from ranp.fitting.scoring import scoring_size
     from ranp.pipeline import trace
     from ranp.pruning import Scores
-    from ranp.resources.budgets import parse_budgets, split_budgets
 
-    budgets = parse_budgets({**_named(amounts), **split_budgets(amounts.budget or ())})
+    budgets = amounts.budgets()
     ensure_out(out)
     net = _network(network, training.input_shape)
     choices = choices_to_try(net.model, choosing.method, budgets, **choosing.settings(net))
@@ -147,7 +125,6 @@ def command(
         say(output.quiet, f"Scoring {network} with {about}.")
     listener = ScoringListener(
         output.quiet,
-        source.number,
         on_interrupt=keep_interrupted(
             context,
             out,
@@ -176,10 +153,6 @@ def command(
             show_json({"network": network, **error.to_dict()})
         raise
     show_result(output, result, out, about, scored_with=about)
-
-
-def _named(amounts: BudgetOptions) -> dict[str, str | None]:
-    return {name: text for name, text in vars(amounts).items() if name != "budget"}
 
 
 def _network(name: str, input_text: str | None) -> Network:

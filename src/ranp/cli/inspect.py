@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ranp.cli._common import load_network, say, show, show_json
+import typer
+
+from ranp.cli._common import load_network, prune_hint, say, show, show_json
 from ranp.cli._options import InputOption, JsonOption, NetworkArgument, ProtectOption, QuietOption
 
 
 def command(
+    context: typer.Context,
     network: NetworkArgument,
     input_shape: InputOption = None,
     protect: ProtectOption = None,
@@ -63,4 +66,4 @@ def command(
     show(result)
     for note in graph.notes:
         say(quiet, f"Found by trial: {note}")
-    say(quiet, f"Next: ranp prune {network} --sparsity 0.8")
+    say(quiet, f"Next: {prune_hint(context, net)}")

@@ -6,11 +6,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from ranp.cli._common import load_network, say, show, show_json
+from ranp.cli._common import load_network, prune_hint, say, show, show_json
 from ranp.cli._options import InputOption, JsonOption, NetworkArgument, QuietOption
 
 
 def command(
+    context: typer.Context,
     network: NetworkArgument,
     input_shape: InputOption = None,
     convention: Annotated[
@@ -60,4 +61,4 @@ def command(
         show(Group("", memory_table(memory.totals(), optimizer)))
     if costs.not_counted:
         say(quiet, f"Operations not counted ({convention}): {', '.join(costs.not_counted)}")
-    say(quiet, f"Next: ranp prune {network} --sparsity 0.8")
+    say(quiet, f"Next: {prune_hint(context, net)}")

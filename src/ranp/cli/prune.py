@@ -9,13 +9,13 @@ import typer
 from ranp.cli._common import ensure_out, load_network, next_command, say, show_result
 from ranp.cli._options import (
     BatchOption,
+    BudgetOptions,
     ChoiceOptions,
     InputOption,
     NetworkArgument,
     OutOption,
     Output,
     ScoringOptions,
-    SparsityOption,
     grouped,
 )
 
@@ -24,10 +24,14 @@ from ranp.cli._options import (
 def command(
     context: typer.Context,
     network: NetworkArgument,
-    sparsity: SparsityOption,
+    amounts: BudgetOptions,
     choosing: ChoiceOptions,
     scoring: ScoringOptions,
     output: Output,
+    sparsity: Annotated[
+        float | None,
+        typer.Option(help="Share of neurons to remove, in the place of budgets."),
+    ] = None,
     input_shape: InputOption = None,
     batch: BatchOption = 1,
     auto: Annotated[
@@ -40,11 +44,18 @@ def command(
     ] = False,
     out: OutOption = None,
 ) -> None:
-    """Prune a network before training and say what it costs then."""
+    """Prune a network before training and say what it costs then.
+
+    Say how much by what it may cost: --flops 10%, --params 3M, --memory 8GiB (of a training step
+    with --batch; `ranp fit` has more to say of how it is trained).
+    """
     from ranp.cli._scoring import ScoringListener, keep_interrupted, open_source
-    from ranp.pipeline import prune, trace
+    from ranp.fitting import TrainingStep, loss_by_output, prune_network
+    from ranp.fitting.machine import default_device
+    from ranp.pipeline import trace
     from ranp.pruning.early_stop import AT_MOST
 
+    target = amounts.target(sparsity)
     ensure_out(out)
     net = load_network(network, input_shape)
     choice = choosing.choice(net)
@@ -54,7 +65,6 @@ def command(
         say(output.quiet, f"Scoring {network} with {source.about}.")
     listener = ScoringListener(
         output.quiet,
-        source.number,
         keep=None if out is None else out / "scores.safetensors",
         on_interrupt=keep_interrupted(
             context,
@@ -66,16 +76,18 @@ def command(
         ),
     )
     with output.infeasible_as_json(network, choice.method.name, sparsity), listener:
-        result = prune(
+        result = prune_network(
             trace(
                 net.model,
-                source.batches,
+                source.peek(),
                 example_input=net.input_shape,
                 protect=choosing.protect or (),
             ),
+            target,
+            TrainingStep(batch=batch, sample=net.input_shape[1:], device=default_device()),
             choice,
-            sparsity,
             source.scoring(scoring, choosing.seed, until_stable=auto),
+            default_input=loss_by_output,
             network=network,
             events=listener,
         )

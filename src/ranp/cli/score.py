@@ -64,10 +64,7 @@ def command(
         go_on = next_command(context, "score", network, out=out, resume=True)
         typer.echo(f"Interrupted. Score the rest: {go_on}", err=True)
 
-    done = before.batches if before else 0
-    with ScoringListener(
-        output.quiet, source.number, done=done, keep=out, on_interrupt=interrupted
-    ) as listener:
+    with ScoringListener(output.quiet, keep=out, on_interrupt=interrupted) as listener:
         how = source.scoring(scoring, seed, resume=before)
         scores = score(traced, methods, how, listener)
     _show(output, network, traced, scores, out)

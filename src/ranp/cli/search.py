@@ -56,7 +56,6 @@ def command(
     )
     listener = ScoringListener(
         output.quiet,
-        source.number,
         on_interrupt=keep_interrupted(
             context,
             None,

@@ -19,7 +19,16 @@ from ranp.fitting.scoring import ScoringMemoryPlan
 from ranp.fitting.search import Alternative, does_not_fit, find_alternatives, least_pruned_of
 from ranp.fitting.target import StepInputAt, batch_like, no_loss
 from ranp.fitting.training_step import TrainingStep
-from ranp.pipeline import Events, Result, Scoring, Traced, make_chooser, make_result
+from ranp.pipeline import (
+    Events,
+    Result,
+    Scoring,
+    Target,
+    Traced,
+    make_chooser,
+    make_result,
+    prune,
+)
 from ranp.pruning import Choice, Chooser, Coupling, Floor, Method, resource_variants
 from ranp.pruning.coupling import REACHING, normalizes_samples
 from ranp.recording import timeline_of
@@ -44,6 +53,38 @@ class Fit(Result, Fitted):
     def __rich__(self) -> RenderableType:
         """Return budgets against figures, alternatives, and the kept neurons of every layer."""
         return fit_summary(self, super().__rich__())
+
+
+def prune_network(
+    traced: Traced,
+    target: Target,
+    step: TrainingStep | None,
+    choice: Choice,
+    scoring: Scoring,
+    *,
+    default_input: StepInputAt = no_loss,
+    init: Init = "fresh",
+    network: str | None = None,
+    events: Events | None = None,
+) -> Result:
+    """Prune to a sparsity, or within budgets: those of memory and time are fitted to a step.
+
+    The other arguments are those of `fit_network`.
+    """
+    if isinstance(target, tuple) and not all(budget.is_counted for budget in target):
+        assert step is not None
+        return fit_network(
+            traced,
+            target,
+            step,
+            (choice,),
+            scoring,
+            default_input=default_input,
+            init=init,
+            network=network,
+            events=events,
+        )
+    return prune(traced, choice, target, scoring, init=init, network=network, events=events)
 
 
 def fit_network(

@@ -10,7 +10,7 @@ from ranp.pruning.identity import fingerprint
 from ranp.pruning.methods import METHODS, Method, find_method, register_method, resource_variants
 from ranp.pruning.score import Per, score
 from ranp.pruning.scores import NeuronScores, Scores
-from ranp.pruning.search import meet_budget
+from ranp.pruning.search import meet_budget, sparsity_within
 from ranp.pruning.selection import Selection
 from ranp.pruning.state import ScoringWeights
 from ranp.pruning.statistics import Once, PerBatch, PerGradient
@@ -44,4 +44,5 @@ __all__ = [
     "register_method",
     "resource_variants",
     "score",
+    "sparsity_within",
 ]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ranp.graph import IS_OUTPUT, Alive, ChannelGraph
+from ranp.graph import IS_OUTPUT, Alive, ChannelGraph, Layer
 from ranp.pruning.coupling import Bundle
 from ranp.pruning.equations import check_sparsity
 from ranp.pruning.selection import Selection
@@ -141,6 +141,40 @@ def _from_minus_one_to_one(values: Shares) -> Shares:
     return 2 * (values - values.min()) / spread - 1 if spread else np.zeros_like(values)
 
 
+def thin_layers(graph: ChannelGraph, alive: Alive) -> list[str]:
+    """Return what there is to say of layers that are left too thin, for people.
+
+    Args:
+        graph: Channel graph of the full network.
+        alive: The living channels.
+    """
+    layers = graph.layers.items()
+    kept = {name: len(numbers) for name, numbers in graph.kept(alive).items()}
+    single = [name for name, layer in layers if kept[name] == 1 < len(layer)]
+    notes = []
+    if single:
+        others = f" and {len(single) - 1} more" if len(single) > 1 else ""
+        notes.append(f"layer '{single[0]}'{others} keeps a single channel")
+    heads = {name: int(alive[h.inputs].sum()) for name, h in layers if _gives_out(graph, h)}
+    short = [
+        (left, name)
+        for name, left in heads.items()
+        if left < len(graph.layers[name]) <= len(graph.layers[name].inputs)
+    ]
+    if short:
+        left, name = min(short)
+        notes.append(
+            f"the last layer '{name}' has {len(graph.layers[name])} classes and reads {left} of "
+            f"{len(graph.layers[name].inputs)} channels"
+        )
+    return [f"{note}; prune less, or give floor='auto'" for note in notes]
+
+
+def _gives_out(graph: ChannelGraph, layer: Layer) -> bool:
+    """Return whether a layer's neurons are outputs of the network."""
+    return all(graph.pinned.get(number) == IS_OUTPUT for number in layer.neurons.tolist())
+
+
 def network_floors(graph: ChannelGraph, tied: Sequence[Bundle]) -> dict[str, int]:
     """Return the least number of neurons of every layer that what reads it can work with.
 
@@ -155,8 +189,7 @@ def network_floors(graph: ChannelGraph, tied: Sequence[Bundle]) -> dict[str, int
     floors = {name: min(2, len(layer)) for name, layer in graph.layers.items()}
     for head in graph.layers.values():
         read = head.inputs[graph.removable[head.inputs]]
-        gives_out = all(graph.pinned.get(number) == IS_OUTPUT for number in head.neurons.tolist())
-        if not gives_out or not len(read):
+        if not _gives_out(graph, head) or not len(read):
             continue
         share = min(len(head), math.ceil(len(read) / 4)) / len(read)
         for bundle in tied:

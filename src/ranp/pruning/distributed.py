@@ -55,19 +55,33 @@ def own_batches(loader: Iterable[Any], done: int, limit: int | None) -> Iterator
     else:
         batches, numbers = _without_padding(loader, sampler), count(rank, processes)
         limit = None if limit is None else len(range(rank, limit, processes))
-    if limit is None and not _has_length(loader):
+    if limit is None and _length(loader) is None:
         batches = _stopped(batches)
     for number, batch in zip(numbers, islice(batches, limit), strict=False):
         if number >= done and number % processes == rank:
             yield number, batch
 
 
-def _has_length(loader: Iterable[Any]) -> bool:
-    """Return whether a loader knows how many batches it has; one of a stream raises instead."""
+def own_share(loader: Iterable[Any], done: int, limit: int | None) -> tuple[int, int | None]:
+    """Return how many batches of this process were scored before, and how many there are.
+
+    The second is None if the loader does not know; the arguments are those of `own_batches`.
+    """
+    rank, processes = rank_and_world_size()
+    length = _length(loader)
+    if length is not None and _sharding(loader) is not None:
+        length *= processes
+    known = [number for number in (length, limit) if number is not None]
+    total = len(range(rank, min(known), processes)) if known else None
+    return len(range(rank, done, processes)), total
+
+
+def _length(loader: Iterable[Any]) -> int | None:
+    """Return how many batches a loader has, if it knows; one of a stream raises instead."""
     try:
-        return len(cast(Sized, loader)) >= 0
-    except TypeError:
-        return False
+        return int(loader.__len__())  # type: ignore[attr-defined]  # wrappers pass it on
+    except (AttributeError, TypeError):
+        return None
 
 
 def _stopped(batches: Iterator[Any]) -> Iterator[Any]:

@@ -67,6 +67,38 @@ def smallest_sparsity(chooser: Chooser, keeps: Callable[[Alive], bool]) -> float
     return sparsity if keeps(chooser.choose(sparsity)) else None
 
 
+def sparsity_within(chooser: Chooser, budgets: Sequence[Budget]) -> float:
+    """Return the smallest sparsity, to `DELTA`, that keeps all budgets.
+
+    Args:
+        chooser: Chooses the living channels at a sparsity.
+        budgets: Budgets on resources that are counted, such as "flops" or "params".
+
+    Raises:
+        InfeasibleError: The smallest feasible network exceeds one of them.
+    """
+    full = chooser.costs()
+    limits = [budget.absolute(budget.total(full)) for budget in budgets]
+
+    def exceeded(alive: Alive) -> Budget | None:
+        costs = chooser.costs(alive)
+        return next((each for each in limits if each.total(costs) > each.limit), None)
+
+    sparsity = smallest_sparsity(chooser, lambda alive: exceeded(alive) is None)
+    if sparsity is None:
+        most = chooser.max_sparsity()
+        smallest = chooser.choose(most)
+        budget = exceeded(smallest)
+        assert budget is not None
+        raise InfeasibleError(
+            f"{chooser.choice.method.name} cannot come down to {budget}: at its largest feasible "
+            f"sparsity, {floor_sparsity(most)}, the network still costs "
+            f"{describe(budget.resource, budget.total(chooser.costs(smallest)))}",
+            max_sparsity=most,
+        )
+    return sparsity
+
+
 def meet_budget(
     chooser: Chooser, budget: Budget, *, window: float = _NEXT_IN_LINE
 ) -> tuple[float, Alive]:
@@ -92,15 +124,7 @@ def meet_budget(
     def cost(alive: Alive) -> float:
         return budget.total(chooser.costs(alive))
 
-    sparsity = smallest_sparsity(chooser, lambda alive: cost(alive) <= limit)
-    if sparsity is None:
-        most = chooser.max_sparsity()
-        raise InfeasibleError(
-            f"{chooser.choice.method.name} cannot come down to "
-            f"{describe(budget.resource, limit)}: at its largest feasible sparsity, "
-            f"{floor_sparsity(most)}, the network still costs "
-            f"{describe(budget.resource, cost(chooser.choose(most)))}"
-        )
+    sparsity = sparsity_within(chooser, [budget])
     reaches = (DELTA, window) if chooser.choice.method.selection.ranked else _ANY
     return sparsity, _filled(chooser, sparsity, cost, limit, reaches)
 

@@ -173,6 +173,11 @@ class Budget:
             return f"{100 * self.limit:g} % of the full network's {self.resource}"
         return describe(self.resource, self.limit)
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether the resource is counted, not predicted or measured."""
+        return find_resource(self.resource).total is not None
+
     def absolute(self, full: float, constant: float = 0.0) -> Budget:
         """Return the same bound in absolute figures.
 
