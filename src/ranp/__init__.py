@@ -1,6 +1,6 @@
 """Resource aware neuron pruning at initialization, for any PyTorch model.
 
-result = ranp.prune(model, loader, loss, sparsity=0.8)
+result = ranp.prune(model, loader, loss, flops="10%")
 result.model                               # the slim network, ready to train
 result.plan.save("plan.json")              # portable, no pickle
 ranp.Plan.load("plan.json").apply(MyNet()) # rebuild it anywhere

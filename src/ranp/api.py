@@ -214,7 +214,7 @@ def prune(
     network that has only those. The model itself is not changed.
 
     Say how much by budgets, of which all are kept with the least pruning, or by a sparsity. A
-    sparsity says little of the cost: half of the neurons can be an eighth of the FLOPs.
+    sparsity says little of the cost: half of the neurons can be a tenth of the FLOPs.
 
     Args:
         model: Any model.
