@@ -140,6 +140,64 @@ def test_the_printed_result_tells_the_figures():
     assert all(len(line) <= 80 for line in text.splitlines())
 
 
+def test_values_are_short_in_a_line_and_tables_in_a_notebook():
+    result = ranp.prune(network(), batches(), F.cross_entropy, sparsity=0.5)
+    kept, share = result.after.neurons, 100 * result.after.gflops / result.before.gflops
+    line = f"Plan(ranp-f: {kept} of 31 neurons, {share:.1f} % of the FLOPs)"
+    assert repr(result.plan) == line and repr(result) == f"Result({line})"
+    graph = ranp.trace(network(), (1, 1, 8, 8, 8))
+    assert repr(graph) == "ChannelGraph(31 neurons in 3 layers, 28 removable channel classes)"
+    memory = ranp.predict_training_memory(network(), (1, 1, 8, 8, 8), device="cpu")
+    assert f"{memory.peak / 2**20:.1f} MiB" in repr(memory)
+    for value in (result, result.plan, graph, memory):
+        assert "<" in value._repr_html_() and "\n" not in repr(value)
+    assert "<td>3</td><td>16</td>" in graph._repr_html_()
+
+
+def test_costs_and_shapes_need_no_graph():
+    costs = ranp.count(network(), (1, 1, 8, 8, 8))
+    assert costs.parameters == sum(p.numel() for p in network().parameters())
+    assert ranp.count(network(), (1, 8, 8, 8)) == costs
+    fitted = [
+        ranp.fit(network(), batches(), F.cross_entropy, flops="100%", input=shape, device="cpu")
+        for shape in [(1, 8, 8, 8), (2, 1, 8, 8, 8)]
+    ]
+    assert fitted[0].step == fitted[1].step
+    alone = {"method": "thin", "flops": "100%", "device": "cpu"}
+    assert ranp.fit(network(), input=(3, 1, 8, 8, 8), **alone).step.shape == (3, 1, 8, 8, 8)
+    assert ranp.fit(network(), input=(1, 8, 8, 8), batch=3, **alone).step.batch == 3
+    with pytest.raises(ranp.UsageError, match="batch of 2, got 3,1,8,8,8; give 1,8,8,8"):
+        ranp.fit(network(), input=(3, 1, 8, 8, 8), batch=2, **alone)
+
+
+class Unsqueezed(nn.Module):
+    """Takes batches without channels: what looks like a sample is a batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = network()
+
+    def forward(self, x):
+        return self.inner(x.unsqueeze(1))
+
+
+def test_a_shape_is_read_as_the_network_reads_it(caplog):
+    assert (
+        ranp.count(Unsqueezed(), (1, 8, 8, 8)).gflops
+        == ranp.count(network(), (1, 1, 8, 8, 8)).gflops
+    )
+    assert not caplog.records
+    ranp.count(Unsqueezed(), (8, 8, 8))
+    assert "8,8,8 is taken as one sample" in caplog.text
+
+
+@pytest.mark.parametrize("run", [ranp.prune, ranp.fit, ranp.score])
+def test_an_empty_loader_is_called_empty(run):
+    how = {} if run is ranp.score else {"flops": "50%"}
+    with pytest.raises(ranp.UsageError, match="loader is empty"):
+        run(network(), [], F.cross_entropy, **how)
+
+
 def test_batches_of_other_forms_give_the_same_scores():
     pairs = batches()
     reference = ranp.score(network(), pairs, F.cross_entropy).average("mpmg")
@@ -276,9 +334,8 @@ def test_data_free_methods_are_scored_without_a_loader():
         ranp.score(network(), methods=["magnitude", "ranp-f"], example_input=(1, 1, 8, 8, 8))
 
 
-def test_scores_and_results_have_a_short_form():
+def test_scores_have_a_short_form():
     result = ranp.prune(network(), batches(2), F.cross_entropy, sparsity=0.5)
-    assert repr(result) == str(result)
     assert repr(result.scores).startswith(
         "Scores(2 batches, 3 layers, 31 neurons: magnitude, mnmg, mpmg; weights='fresh', seed=0"
     )
@@ -351,7 +408,7 @@ def test_only_the_users_forward_knows_its_batches():
     [
         ({"batches": 2.5}, "batches must be a positive integer, got 2.5"),
         ({"seed": -1}, "seed must be between 0 and"),
-        ({"loader": []}, "example_input"),
+        ({"loader": []}, "loader is empty"),
         ({"loader": [], "example_input": (1, 1, 8, 8, 8)}, "no batches"),
         ({"method": "rapn-f"}, "Did you mean 'ranp-f'"),
         ({"sparsity": 1.5}, "1.5"),

@@ -12,7 +12,7 @@ from ranp.errors import UsageError
 from ranp.fitting import Fit, TrainingStep, choices_to_try, fit_network, prune_network
 from ranp.fitting.machine import default_device
 from ranp.fitting.target import input_of
-from ranp.graph import ChannelGraph, ExampleInput, build_graph
+from ranp.graph import ChannelGraph, ExampleInput, build_graph, split_batch
 from ranp.pipeline import Result, Scoring
 from ranp.progress import ScoringBar
 from ranp.pruning import (
@@ -352,8 +352,8 @@ def fit(
         budget: Budgets by resource, for those that have no keyword of their own (see
             `ranp.resources.budgets.RESOURCES`).
         batch: Samples per training step; the loader's if None.
-        input: Shape of one sample in training, without the batch: channels, then space; the
-            loader's if None.
+        input: Shape of a sample in training: channels, then space; the loader's if None. A batch
+            in front of it is understood.
         optimizer: "sgd", "momentum", "adam", "adamw" or "amsgrad".
         precision: "32", or mixed precision "bf16" or "16".
         recompute: Whether activations are checkpointed in training.
@@ -401,6 +401,10 @@ def fit(
     )
     peeked = pipeline.peek(loader)
     shape = _input_shape(peeked, forward)
+    if loader is not None and peeked.first is None:
+        raise UsageError("the loader is empty: it yields no batch")
+    if input is not None:
+        batch, input = split_batch(model, input, batch, like=shape)
     if not shape and (batch is None or input is None):
         raise UsageError("give batch and input: they say what is trained with")
     row = choices[0].method
@@ -409,7 +413,7 @@ def fit(
         raise UsageError(f"{row.name} scores with data; give a loader, or scores")
     step = TrainingStep(
         batch=shape[0] if batch is None else batch,
-        sample=shape[1:] if input is None else tuple(input),
+        sample=shape[1:] if input is None else input,
         optimizer=optimizer,
         precision=precision,
         recompute=recompute,

@@ -44,13 +44,18 @@ class TraceError(RanpError):
     exit_code = 5
 
 
+_MOST = 5
+"""Names that an error lists."""
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Return " Did you mean 'x'?" for the closest known name, otherwise all known names."""
+    """Return " Did you mean 'x'?" for the closest known name, otherwise some known names."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1)
     if close:
         return f" Did you mean '{close[0]}'?"
-    return f" Known: {', '.join(known)}." if known else ""
+    more = f" and {len(known) - _MOST} more" if len(known) > _MOST else ""
+    return f" Known: {', '.join(known[:_MOST])}{more}." if known else ""
 
 
 _OUT_OF_MEMORY = (

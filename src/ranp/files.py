@@ -33,7 +33,7 @@ def ensure_directory(path: str | Path) -> Path:
     directory = Path(path)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError, PermissionError) as error:
+    except OSError as error:
         raise UsageError(
             f"cannot use '{directory}' as an output directory: {error.strerror or error}; "
             "choose another one"

@@ -20,6 +20,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from torch import Tensor, nn
 
+from ranp.display import html_text
 from ranp.errors import UsageError
 from ranp.files import ensure_directory
 from ranp.graph import Alive, ChannelGraph, ExampleInput, build_graph, protect_patterns, unwrap
@@ -175,6 +176,8 @@ def trace(
 
 def _example(batches: Batches, forward: Forward | None) -> ExampleInput:
     """Return one sample of the first batch to trace with."""
+    if batches.first is None and batches.loader is not None:
+        raise UsageError("the loader is empty: it yields no batch")
     if batches.first is None:
         raise UsageError("give an example_input: there is no batch to take it from")
     try:
@@ -382,7 +385,11 @@ class Result:
         """Return the same as text."""
         return plain(self)
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.plan!r})"
+
+    def _repr_html_(self) -> str:
+        return html_text(str(self))
 
 
 def prune(

@@ -55,7 +55,7 @@ def test_version(ranp):
         (["profile", "tests.cli.factories:number", *INPUT], 2, "must be an nn.Module, got int"),
         (["profile", "tests.cli.factories:NOT_A_FUNCTION", *INPUT], 2, "cannot be called"),
         (["profile", SMALL], 2, "--input"),
-        (["profile", "unet3d-shapenet", "--input", "1,1,64,64"], 2, "4 dimensions"),
+        (["profile", "unet3d-shapenet", "--input", "1,64,64"], 2, "3 dimensions"),
         (["profile", "unet3d-shapenet", "--input", "1,3,64,64,64"], 2, "3 channels"),
         (["profile", "unet3d-shapenet", "--input", "1,1,a"], 2, "not a shape"),
         (["profile", SMALL, "--input", "1,2,8,8,8"], 5, "check the example input"),
@@ -91,7 +91,7 @@ def test_errors_are_one_line(ranp, arguments, code, words):
 @pytest.mark.parametrize(
     ("data", "loss", "code", "words"),
     [
-        ("no_batches", None, 2, "no batches"),
+        ("no_batches", None, 2, "is empty"),
         ("poisoned_batches", None, 4, "batch 3"),
         ("batches", "unreduced", 2, "(1, 8, 8, 8)"),
         ("batches", "number", 2, "the forward pass or the loss fails: TypeError"),
@@ -407,7 +407,7 @@ def test_progress_of_a_resumed_scoring(ranp, tmp_path, monkeypatch):
     monkeypatch.delenv("TEST_SIGNAL")
     monkeypatch.setenv("FORCE_COLOR", "1")
     resumed = ranp("score", SMALL, *INPUT, *SIGNALLED, "--out", out, "--resume")
-    assert "4/?" in resumed.err
+    assert "4/8" in resumed.err  # the loader has no length: 8 samples at the most
 
 
 @pytest.mark.parametrize("command", ["profile", "inspect"])
@@ -427,3 +427,42 @@ def test_prune_takes_budgets(ranp):
     assert ranp("prune", SMALL, *INPUT, *DATA, "--flops", "50%", "--sparsity", "0.5").code == 2
     nothing = ranp("prune", SMALL, *INPUT, *DATA)
     assert nothing.code == 2 and "such as --flops 10%" in nothing.err
+
+
+def test_samples_bound_a_loader_of_ones_own_too(ranp, tmp_path):
+    data = ("--data", "tests.cli.factories:many_batches")
+    out = tmp_path / "scores.safetensors"
+    assert ranp("score", SMALL, *INPUT, *data, "--out", out, "--json").json["batches"] == 8
+    few = ranp("score", SMALL, *INPUT, *data, "--samples", "3", "--out", out, "--json")
+    assert few.json["batches"] == 3
+    whole = ("--data", "tests.cli.factories:one_batch", "--samples", "3")
+    refused = ranp("score", SMALL, *INPUT, *whole, "--out", out)
+    assert refused.code == 2 and "got 3 and 4" in refused.err
+
+
+def test_data_that_does_not_exist_is_called_missing(ranp):
+    for name in (SMALL, "unet3d-shapenet"):
+        shape = INPUT if name == SMALL else ()
+        refused = ranp("prune", name, *shape, "--flops", "10%", "--data", "nowhere")
+        assert refused.code == 2 and "data directory 'nowhere' does not exist" in refused.err
+
+
+def test_a_shape_may_lack_its_batch(ranp):
+    whole = ranp("profile", SMALL, *INPUT, "--json")
+    sample = ranp("profile", SMALL, "--input", "1,8,8,8", "--json")
+    assert sample.json == whole.json and sample.json["input"] == [1, 1, 8, 8, 8]
+
+
+@pytest.mark.parametrize("place", ["/proc/nowhere/plan", "/dev/null/plan"])
+def test_a_directory_that_cannot_be_written_to_is_usage(ranp, place):
+    refused = ranp("prune", SMALL, *INPUT, *DATA, "--flops", "50%", "--out", place)
+    assert refused.code == 2 and refused.err.count("\n") == 1
+
+
+def test_a_plan_made_in_python_asks_for_its_network(ranp, tmp_path):
+    made = library.prune(
+        factories.small(), factories.batches(), nn.functional.cross_entropy, params="50%"
+    )
+    made.save(tmp_path)
+    refused = ranp("bench", tmp_path / "plan.json")
+    assert refused.code == 2 and "--network package.module:factory" in refused.err

@@ -88,9 +88,11 @@ def test_wrong_arguments_end_with_2(ranp, arguments, words):
     assert done.code == 2 and words in done.err and done.err.count("\n") == 1
 
 
-def test_an_input_with_a_batch_is_put_right(ranp):
-    done = ranp("fit", "unet3d-brats", "--memory", "8GiB", "--input", "2,4,128,128,128")
-    assert done.code == 2 and "write --input 4,128,128,128 --batch 2" in done.err
+def test_an_input_may_have_its_batch(ranp):
+    done = ranp(*SMALL, "--flops", "100%", "--input", "3,1,8,8,8", "--json")
+    assert done.json["step"]["batch"] == 3 and done.json["step"]["input"] == [1, 8, 8, 8]
+    refused = ranp(*SMALL, "--flops", "100%", "--input", "3,1,8,8,8", "--batch", "2")
+    assert refused.code == 2 and "give 1,8,8,8" in refused.err
 
 
 def test_a_network_of_the_paper_is_scored_small(ranp):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import Annotated, Any, NoReturn
@@ -100,7 +101,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        _fail(f"{error.filename or 'file'}: {error.strerror or error}", 1)
+        refused = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+        _fail(f"{error.filename or 'file'}: {error.strerror or error}", 2 if refused else 1)
     except Exception as error:
         if isinstance(error, _ClickException):
             _fail_usage(error)

@@ -43,10 +43,40 @@ class Network:
 
 
 def load_network(name: str, input_text: str | None) -> Network:
-    """Builds a network of the registry, or calls the user's own factory."""
+    """Builds a network of the registry, or calls the user's own factory.
+
+    Args:
+        name: Of the network, or of the factory.
+        input_text: Shape of its input; that of a sample gets a batch of 1.
+    """
+    return _at(name, *_build(name), parse_shape(input_text))
+
+
+def load_sample_network(
+    name: str, input_text: str | None, batch: int | None
+) -> tuple[Network, int | None]:
+    """Builds a network for one sample of what it is trained with, and returns the batch as well.
+
+    Args:
+        name: Of the network, or of the factory.
+        input_text: Shape of a sample, or of a batch.
+        batch: Samples of a batch, if they were given.
+    """
+    from ranp.graph import split_batch
+
+    model, spec = _build(name)
+    shape = parse_shape(input_text)
+    if shape is not None:
+        batch, sample = split_batch(model, shape, batch)
+        shape = (1, *sample)
+    return _at(name, model, spec, shape), batch
+
+
+def _build(name: str) -> tuple[nn.Module, NetworkSpec | None]:
+    from torch import nn
+
     from ranp.models import find_network, network_names
 
-    shape = parse_shape(input_text)
     if ":" not in name:
         spec = find_network(name)
         if not spec.input_shape:
@@ -54,25 +84,35 @@ def load_network(name: str, input_text: str | None) -> Network:
                 f"network '{name}' is a family whose options a recipe gives; "
                 f"name one of {', '.join(network_names())}"
             )
-        if shape is not None and len(shape) != len(spec.input_shape):
-            raise UsageError(
-                f"input {shape} has {len(shape)} dimensions, and {name} takes "
-                f"{len(spec.input_shape)}: batch, channels, then space, such as "
-                f"{','.join(map(str, spec.input_shape))}"
-            )
-        if shape is not None and shape[1] != spec.input_shape[1]:
-            raise UsageError(
-                f"input {shape} has {shape[1]} channels, and {name} takes {spec.input_shape[1]}"
-            )
-        return Network(name, spec.build(), shape or spec.input_shape, spec)
-    if shape is None:
-        raise UsageError(f"say what input '{name}' takes, such as --input 1,1,64,64,64")
-    from torch import nn
-
+        return spec.build(), spec
     model = call_factory(name, "network")
     if not isinstance(model, nn.Module):
         raise UsageError(f"network '{name}' must be an nn.Module, got {type(model).__name__}")
-    return Network(name, model, shape, None)
+    return model, None
+
+
+def _at(
+    name: str, model: nn.Module, spec: NetworkSpec | None, shape: tuple[int, ...] | None
+) -> Network:
+    from ranp.graph import with_batch
+
+    if spec is None and shape is None:
+        raise UsageError(f"say what input '{name}' takes, such as --input 1,1,64,64,64")
+    if shape is None:
+        assert spec is not None
+        return Network(name, model, spec.input_shape, spec)
+    shape = with_batch(model, shape)
+    if spec is not None and len(shape) != len(spec.input_shape):
+        raise UsageError(
+            f"input {shape} has {len(shape)} dimensions, and {name} takes "
+            f"{len(spec.input_shape)}: batch, channels, then space, such as "
+            f"{','.join(map(str, spec.input_shape))}"
+        )
+    if spec is not None and shape[1] != spec.input_shape[1]:
+        raise UsageError(
+            f"input {shape} has {shape[1]} channels, and {name} takes {spec.input_shape[1]}"
+        )
+    return Network(name, model, shape, spec)
 
 
 def load_planned(
@@ -91,7 +131,8 @@ def load_planned(
     name = network or plan.network
     if name is None:
         raise UsageError(
-            f"plan '{path}' does not say which network it is for: make it with `ranp prune NET`"
+            f"plan '{path}' was made in Python and does not say which network it is for; "
+            "name it: --network package.module:factory"
         )
     if network is None and ":" in name:
         raise UsageError(
@@ -136,6 +177,11 @@ def say(quiet: bool, message: str) -> None:
         typer.echo(message, err=True)
 
 
+def is_given(context: typer.Context, parameter: str) -> bool:
+    """Whether an option was given, and is not the default."""
+    return getattr(context.get_parameter_source(parameter), "name", "") == _GIVEN
+
+
 def next_command(
     context: typer.Context,
     name: str,
@@ -159,7 +205,7 @@ def next_command(
     given = {
         key: value
         for key, value in context.params.items()
-        if key not in left_out and getattr(context.get_parameter_source(key), "name", "") == _GIVEN
+        if key not in left_out and is_given(context, key)
     }
     given.update(options)
     words = ["ranp", name, *map(str, arguments)]

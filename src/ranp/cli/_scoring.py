@@ -23,6 +23,7 @@ from ranp.errors import UsageError
 from ranp.pipeline import Batches, Scoring, peek
 from ranp.progress import ScoringBar
 from ranp.pruning import Method, Scores, make_forward
+from ranp.pruning.batches import batch_size
 from ranp.resources.budgets import describe
 from ranp.signals import GracefulStop
 from ranp.user_code import BlamedLoader, blame, load_loader, load_object
@@ -88,7 +89,7 @@ def open_source(
     *,
     batch: int = 1,
     seed: int = 0,
-    most: int = DEFAULT_SAMPLES,
+    batches: int | None = None,
 ) -> Source:
     """Open what a network is scored with.
 
@@ -98,7 +99,7 @@ def open_source(
         options: What was asked for.
         batch: Samples per batch.
         seed: Seed of generated samples, crops and order.
-        most: Samples if their number was not asked for.
+        batches: Batches if samples were not asked for; as many as hold 8 samples if None.
     """
     if not any(method.needs_data for method in methods):
         return Source(None, cross_entropy, None, "its weights alone", {})
@@ -110,13 +111,18 @@ def open_source(
         )
     settings: dict[str, Any] = {"loss": loss or "cross-entropy"}
     if data is not None and ":" in data and not Path(data).exists():
-        return Source(load_loader(data, "data"), function, None, data, {"data": data, **settings})
+        return _from_loader(data, options.samples, batches, function, settings)
+    if data is not None and not Path(data).is_dir():
+        raise UsageError(
+            f"data directory '{data}' does not exist; name a directory, or "
+            "package.module:factory for a loader of yours"
+        )
     if network.spec is None:
         raise UsageError(
             f"say what '{network.name}' is scored with: --data package.module:factory, "
             "a function that returns a loader of (input, target) batches"
         )
-    samples = options.samples or most
+    samples = options.samples or (batches * batch if batches else DEFAULT_SAMPLES)
     if samples < batch:
         raise UsageError(
             f"--samples must be at least --batch, got {samples} and {batch}; "
@@ -135,6 +141,26 @@ def open_source(
     }
     about = f"{number * batch} samples of {name}"
     return Source(loader, function, number, about, settings)
+
+
+def _from_loader(
+    name: str, samples: int | None, batches: int | None, loss: Any, settings: Mapping[str, Any]
+) -> Source:
+    """Return what the user's own loader yields, as far as samples were asked for."""
+    loader = load_loader(name, "data")
+    with blame("the loader, asked for batch 1,"):
+        peeked = peek(loader)
+    if peeked.first is None:
+        raise UsageError(f"data '{name}' is empty: it yields no batch")
+    size = batch_size(peeked.first)
+    if samples is not None and samples < size:
+        raise UsageError(
+            f"--samples must be at least a batch of the loader, got {samples} and {size}; "
+            f"give --samples {size} or more"
+        )
+    number = batches if batches and samples is None else (samples or DEFAULT_SAMPLES) // size or 1
+    about = f"at most {number} batches of {size} from {name}"
+    return Source(peeked.loader, loss, number, about, {"data": name, **settings})
 
 
 def _cases(network: Network, data: str | None, samples: int, size: int | None, seed: int) -> Any:

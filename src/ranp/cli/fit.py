@@ -11,9 +11,9 @@ import typer
 from ranp.cli._common import (
     Network,
     ensure_out,
-    load_network,
+    is_given,
+    load_sample_network,
     next_command,
-    parse_shape,
     say,
     show_json,
     show_result,
@@ -29,7 +29,6 @@ from ranp.cli._options import (
     ScoringOptions,
     grouped,
 )
-from ranp.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -94,11 +93,12 @@ def command(
 
     budgets = amounts.budgets()
     ensure_out(out)
-    net = _network(network, training.input_shape)
+    batch = training.batch if is_given(context, "batch") else None
+    net, batch = load_sample_network(network, training.input_shape, batch)
     choices = choices_to_try(net.model, choosing.method, budgets, **choosing.settings(net))
     row = choices[0].method
     step = TrainingStep(
-        batch=training.batch,
+        batch=batch or training.batch,
         sample=net.input_shape[1:],
         optimizer=training.optimizer,
         precision=training.precision,
@@ -153,22 +153,6 @@ def command(
             show_json({"network": network, **error.to_dict()})
         raise
     show_result(output, result, out, about, scored_with=about)
-
-
-def _network(name: str, input_text: str | None) -> Network:
-    """Load the network, to be traced with one sample of the shape that it is trained with."""
-    from ranp.models import find_network, network_names
-
-    sample = parse_shape(input_text)
-    if sample is None:
-        return load_network(name, None)
-    if name in network_names() and len(sample) == len(find_network(name).input_shape):
-        without = ",".join(map(str, sample[1:]))
-        raise UsageError(
-            f"--input must be the shape of one sample, got a batch of {sample[0]}; "
-            f"write --input {without} --batch {sample[0]}"
-        )
-    return load_network(name, ",".join(map(str, (1, *sample))))
 
 
 def _edge(net: Network, size: int | None) -> str:

@@ -59,8 +59,14 @@ def command(
     ensure_out(out)
     net = load_network(network, input_shape)
     choice = choosing.choice(net)
-    most = {"most": AT_MOST * batch} if auto else {}
-    source = open_source(net, [choice.method], scoring, batch=batch, seed=choosing.seed, **most)
+    source = open_source(
+        net,
+        [choice.method],
+        scoring,
+        batch=batch,
+        seed=choosing.seed,
+        batches=AT_MOST if auto else None,
+    )
     if choice.method.needs_scores:
         say(output.quiet, f"Scoring {network} with {source.about}.")
     listener = ScoringListener(

@@ -133,7 +133,7 @@ class Fitted:
 def fit_summary(fitted: Fitted, below: RenderableType) -> RenderableType:
     """Return what the terminal shows: budgets first, then methods, alternatives, peak, neurons."""
     memory = fitted.memory["slim"]
-    at = _PHASES[memory.timeline.peak_phase]
+    at = memory.timeline.peak_place
     parts: list[RenderableType] = [
         *(_heading(f"Budgets: {fitted.step}, {fitted.loss}"), _budget_table(fitted), "")
     ]
@@ -145,13 +145,6 @@ def fit_summary(fitted: Fitted, below: RenderableType) -> RenderableType:
         parts += [_alternatives_table(fitted.alternatives), ""]
     parts += [_heading(f"What holds the peak of the slim network, {at}"), _peak_table(memory), ""]
     return Group(*parts, below, "", fitted.verdict, *fitted.notes)
-
-
-_PHASES = {
-    "forward": "in the forward pass",
-    "backward": "in the backward pass",
-    "step": "in the optimizer's step",
-}
 
 
 def _heading(text: str) -> Text:

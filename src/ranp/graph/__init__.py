@@ -1,5 +1,6 @@
 """Which channels of a network belong together. Knows torch, nothing of pruning."""
 
+from ranp.graph.batching import split_batch, with_batch
 from ranp.graph.build import (
     build_graph,
     check_values,
@@ -41,5 +42,7 @@ __all__ = [
     "rebuild_slim",
     "rule",
     "slim_meta_copy",
+    "split_batch",
     "unwrap",
+    "with_batch",
 ]

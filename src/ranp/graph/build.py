@@ -15,6 +15,7 @@ from torch.nn.parameter import is_lazy
 import ranp.graph.rules  # noqa: F401  (fills the registry of rules)
 from ranp.errors import TraceError, UsageError, suggest
 from ranp.graph.attributes import update_channel_counts
+from ranp.graph.batching import with_batch
 from ranp.graph.channel_graph import Alive, ChannelGraph, Layer
 from ranp.graph.inputs import ExampleInput, Inputs, TensorShape, describe_inputs
 from ranp.graph.labels import Dims, LabelArray, LabelSpace
@@ -60,6 +61,8 @@ def build_graph(
     _check_model(model)
     values = {name: tuple(given) for name, given in (switches or {}).items()}
     inputs = describe_inputs(model, example_input)
+    if isinstance(example_input, Sequence) and all(isinstance(n, int) for n in example_input):
+        inputs = describe_inputs(model, with_batch(model, inputs.shapes[0]))
     patterns = protect_patterns(model, protect)
     decisions = Decisions()
     notes: list[str] = []

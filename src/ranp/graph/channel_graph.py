@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ranp.display import html_table
 from ranp.graph.inputs import Inputs, TensorShape
 from ranp.graph.propagation import Contraction, Extent, ModuleCall, Pass
 from ranp.graph.tracing import Mode
@@ -71,6 +72,19 @@ class ChannelGraph:
     notes: tuple[str, ...] = ()
     passes: Mapping[Mode, Pass] = field(default_factory=dict, repr=False)
     switches: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return (
+            f"ChannelGraph({self.neurons:,} neurons in {len(self.layers)} layers, "
+            f"{int(self.removable.sum()):,} removable channel classes)"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = (
+            (name, len(layer), int(self.removable[layer.neurons].sum()))
+            for name, layer in self.layers.items()
+        )
+        return html_table(repr(self), ("layer", "neurons", "removable"), rows)
 
     @cached_property
     def removable(self) -> Alive:

@@ -78,6 +78,11 @@ def describe_inputs(model: nn.Module, example: ExampleInput) -> Inputs:
     )
 
 
+def describe_shape(shape: Sequence[int]) -> str:
+    """Format a shape as the command line takes it."""
+    return ",".join(map(str, shape))
+
+
 def _describe(value: Any) -> Any:
     def describe(leaf: Any) -> Any:
         if isinstance(leaf, Tensor) and leaf.layout is not torch.strided:

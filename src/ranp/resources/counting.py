@@ -31,7 +31,16 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ranp.errors import UsageError
-from ranp.graph import Alive, ChannelGraph, Count, Extent, measure, unwrap
+from ranp.graph import (
+    Alive,
+    ChannelGraph,
+    Count,
+    ExampleInput,
+    Extent,
+    build_graph,
+    measure,
+    unwrap,
+)
 from ranp.resources.formulas import Convention, formula_of
 
 CONVENTIONS: tuple[Convention, ...] = ("paper", "appendix", "macs")
@@ -121,7 +130,7 @@ class Costs:
 
 def count(
     model: nn.Module,
-    graph: ChannelGraph,
+    graph: ChannelGraph | ExampleInput,
     alive: Alive | None = None,
     *,
     convention: Convention = "paper",
@@ -130,11 +139,13 @@ def count(
 
     Args:
         model: The full network.
-        graph: Its channel graph.
+        graph: Its channel graph, or an example input or its shape to trace it with.
         alive: Which channel classes live; all if not given. The result is what counting the slim
             network itself would give.
         convention: How operations are counted: "paper", "appendix" or "macs".
     """
+    if not isinstance(graph, ChannelGraph):
+        graph = build_graph(model, graph)
     counted = _count(model, graph, graph.all_alive() if alive is None else alive, convention)
     columns = counted.columns.values()
     layers = (

@@ -23,6 +23,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ranp.display import html_table
 from ranp.errors import UsageError
 from ranp.graph import ExampleInput, describe_inputs, named_tensors, unwrap
 from ranp.resources.autocast import DTYPES, Precision
@@ -70,6 +71,13 @@ class Holder:
     bytes: int
 
 
+_PHASES = {
+    "forward": "in the forward pass",
+    "backward": "in the backward pass",
+    "step": "in the optimizer's step",
+}
+
+
 @dataclass(frozen=True)
 class Timeline:
     """The bytes alive during a training step.
@@ -96,6 +104,11 @@ class Timeline:
         """What is under way then: "forward", "backward" or "step"."""
         at = self.peak_at
         return "forward" if at < self.backward else "backward" if at < self.step else "step"
+
+    @property
+    def peak_place(self) -> str:
+        """The same for people, such as "in the forward pass"."""
+        return _PHASES[self.peak_phase]
 
 
 @dataclass(frozen=True)
@@ -126,6 +139,13 @@ class TrainingMemory:
     holders: tuple[Holder, ...]
     loss_margin: int = 0
     log: Log = field(default=Log(), repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        return f"TrainingMemory(peak {self.peak / 2**20:,.1f} MiB, {self.timeline.peak_place})"
+
+    def _repr_html_(self) -> str:
+        rows = ((name, f"{size / 2**20:,.1f}") for name, size in self.totals().items())
+        return html_table(repr(self), ("", "MiB"), rows)
 
     def totals(self) -> dict[str, int]:
         """Return the totals as plain numbers."""

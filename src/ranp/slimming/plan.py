@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from ranp._version import __version__
+from ranp.display import html_table
 from ranp.errors import IntegrityError, UsageError
 from ranp.files import canonical_json, read_sealed_json, sha256, write_sealed_json
 from ranp.graph import (
@@ -89,6 +90,19 @@ class Plan:
             switches=graph.switches,
             **about,
         )
+
+    def __repr__(self) -> str:
+        kept = sum(len(layer.kept) for layer in self.layers.values())
+        neurons = sum(layer.neurons for layer in self.layers.values())
+        share = ""
+        if self.costs:
+            flops = self.costs["slim"]["gflops"] / (self.costs["full"]["gflops"] or 1)
+            share = f", {100 * flops:.1f} % of the FLOPs"
+        return f"Plan({self.method}: {kept:,} of {neurons:,} neurons{share})"
+
+    def _repr_html_(self) -> str:
+        rows = ((name, len(layer.kept), layer.neurons) for name, layer in self.layers.items())
+        return html_table(repr(self), ("layer", "kept", "of"), rows)
 
     def summary(self) -> dict[str, Any]:
         """Return what commands print of it as JSON: costs, and how many neurons are kept."""

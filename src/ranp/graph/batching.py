@@ -1,0 +1,98 @@
+"""Shapes with or without a batch: what a network's first convolution makes of them decides."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from ranp.errors import RanpError, TraceError, UsageError
+from ranp.graph.inputs import TensorShape, describe_inputs, describe_shape
+from ranp.graph.surgery import named_tensors
+from ranp.graph.tracing import Mode, Tracer
+
+_Convolution = nn.modules.conv._ConvNd
+
+logger = logging.getLogger("ranp")
+
+
+def with_batch(model: nn.Module, shape: Sequence[int]) -> tuple[int, ...]:
+    """Return a shape with a batch of one in front, if it is that of a sample.
+
+    Args:
+        model: Model that takes it.
+        shape: Shape of a batch or of a sample.
+    """
+    shape = tuple(shape)
+    short = any(len(shape) < _dims(each) for each in model.modules() if _is_convolution(each))
+    if not short or _missing_dims(model, shape) != 1:
+        return shape
+    logger.warning("input %s is taken as one sample, in a batch of 1", describe_shape(shape))
+    return (1, *shape)
+
+
+def split_batch(
+    model: nn.Module, shape: Sequence[int], batch: int | None, *, like: Sequence[int] = ()
+) -> tuple[int | None, tuple[int, ...]]:
+    """Return batch and sample of a shape that may be that of a sample alone.
+
+    Args:
+        model: Model that takes it.
+        shape: Shape of a sample or of a batch.
+        batch: Samples of a batch, if they were given.
+        like: Shape of a batch that the model takes, if there is one.
+
+    Raises:
+        UsageError: The batch in the shape is another one than what was given.
+    """
+    shape = tuple(shape)
+    if not (len(shape) == len(like) if like else _missing_dims(model, shape) == 0):
+        return batch, shape
+    if batch is not None and shape[0] not in (1, batch):
+        raise UsageError(
+            f"input must be the shape of one sample, or of a batch of {batch}, got "
+            f"{describe_shape(shape)}; give {describe_shape(shape[1:])}"
+        )
+    batch = shape[0] if batch is None else batch
+    logger.warning("input %s is taken as a batch of %d", describe_shape(shape), shape[0])
+    return batch, shape[1:]
+
+
+class _Reached(RanpError):
+    """The first convolution was called."""
+
+    def __init__(self, missing: int) -> None:
+        super().__init__()
+        self.missing = missing
+
+
+class _ToFirstConvolution(Tracer):
+    def module_begins(self, path: str, inputs: Any) -> None:
+        module = self.model.get_submodule(path)
+        if _is_convolution(module) and inputs and isinstance(inputs[0], Tensor):
+            raise _Reached(_dims(module) - inputs[0].dim())
+
+
+def _missing_dims(model: nn.Module, shape: tuple[int, ...]) -> int | None:
+    """Return how many dimensions the first convolution lacks; None if it is not reached."""
+    tensors = {name: TensorShape.of(tensor) for name, tensor in named_tensors(model)}
+    try:
+        _ToFirstConvolution(model).forward(
+            tensors, describe_inputs(model, shape), Mode(training=False)
+        )
+    except _Reached as reached:
+        return reached.missing
+    except TraceError:
+        pass
+    return None
+
+
+def _is_convolution(module: nn.Module) -> bool:
+    return isinstance(module, _Convolution)
+
+
+def _dims(convolution: Any) -> int:
+    """Return the dimensions of a batch that a convolution takes."""
+    return len(convolution.kernel_size) + 2
