@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 import ranp
+from ranp.datasets import synthesise
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -123,3 +126,42 @@ def test_every_example_is_tested_and_shown():
     for example in EXAMPLES.glob("*.py"):
         assert f'run("{example.name}")' in tests
         assert f"../examples/{example.name}" in page
+
+
+@pytest.mark.filterwarnings("ignore")  # MONAI's own
+def test_compare_monai(run, tmp_path, monkeypatch):
+    synthesise("hippocampus", tmp_path / "scans", cases=5, size=24, seed=0)
+    monkeypatch.setattr(sys, "argv", ["compare_monai.py", str(tmp_path / "scans"), "1", "1"])
+    printed, _ = run("compare_monai.py")
+    assert "run 4 of 4: seed 0" in printed
+    budgets = [
+        float(x) for x in re.findall(r"^(?:thin|ranp-f|weighted) .*([+-][\d.]+) %", printed, re.M)
+    ]
+    assert len(budgets) == 3 and max(map(abs, budgets)) < 2
+    assert "points from thinning by hand" in " ".join(printed.split())
+
+
+@pytest.mark.slow
+@pytest.mark.realdata
+def test_compare_monai_is_killed_and_goes_on(tmp_path, shared_data):
+    """On real scans: killed in its third run, it computes what is missing, with the same answer."""
+    program = [sys.executable, "-u", EXAMPLES / "compare_monai.py", shared_data / "hippocampus"]
+    program = [*map(str, program), "2", "1", "10"]
+    for name in ("killed", "whole"):
+        (tmp_path / name).mkdir()
+    with subprocess.Popen(
+        program, cwd=tmp_path / "killed", stdout=subprocess.PIPE, text=True
+    ) as process:
+        for line in process.stdout:
+            if line.startswith("run 3"):
+                process.kill()
+    outputs = {
+        name: subprocess.run(
+            program, cwd=tmp_path / name, capture_output=True, text=True, check=True
+        ).stdout
+        for name in ("killed", "whole")
+    }
+    assert outputs["killed"].count("run ") == 2 and outputs["whole"].count("run ") == 4
+    accuracy = r"^(full|thin|ranp-f|weighted) +([\d.]+)"
+    tables = {name: re.findall(accuracy, text, re.M) for name, text in outputs.items()}
+    assert tables["killed"] == tables["whole"] and len(tables["whole"]) == 4

@@ -60,8 +60,12 @@ def test_loss_and_metric_decide_together() -> None:
     assert standing(curves) == ["b", "c", "a"]
 
 
-def test_of_equals_the_smaller_loss_counts() -> None:
-    assert standing({"a": lines(0.5, loss=0.6), "b": lines(0.4, loss=0.5)}) == ["b", "a"]
+def test_a_class_that_is_missed_weighs_more_than_a_hair_of_loss() -> None:
+    assert standing({"a": lines(0.41, loss=0.59), "b": lines(0.78, loss=0.60)}) == ["b", "a"]
+
+
+def test_of_equal_metrics_the_smaller_loss_counts() -> None:
+    assert standing({"a": lines(0.5, loss=0.6), "b": lines(0.5, loss=0.5)}) == ["b", "a"]
 
 
 def test_a_curve_is_judged_by_its_second_half() -> None:

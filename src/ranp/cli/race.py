@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -109,12 +110,12 @@ def command(
         out=out,
         tell=lambda text: say(quiet, text),
     )
-    found.save(out)
+    found.save(out, shlex.join(["ranp", *sys.argv[1:]]))
     if as_json:
         show_json(found.to_dict())
     else:
         show(found)
-    say(quiet, f"Written: {out / 'plan.json'}, {out / 'race.json'}")
+    say(quiet, f"Written: {out / 'plan.json'}, race.json, race.html")
     say(quiet, f"Next: {following}")
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ranp.errors import InfeasibleError, UsageError
+from ranp.fitting import TrainingStep
+from ranp.fitting.fit import fit_choices
 from ranp.graph import Alive
 from ranp.pipeline import Batches, Scoring, Traced, make_plan, score
 from ranp.pruning import Choice, Chooser, LossFunction, Scores, make_forward
@@ -27,6 +29,7 @@ class Planned:
     """A network at a budget.
 
     Attributes:
+        choice: Method and settings that made it.
         plan: Which neurons are kept.
         alive: The living channels.
         costs: Its costs.
@@ -34,6 +37,7 @@ class Planned:
             shows them.
     """
 
+    choice: Choice
     plan: Plan
     alive: Alive
     costs: Costs
@@ -66,18 +70,21 @@ class Allocator:
         loop: The user's network and training.
         score_with: Loader and loss to score with; None if all methods do without.
         settings: Keywords of `Choice.make`, such as `coupling` and `floor`.
+        step: How the network is trained, for budgets on what a training step takes.
     """
 
     loop: Loop
     score_with: tuple[Iterable[Any], LossFunction] | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    step: TrainingStep | None = None
 
     def full(self) -> Planned:
         """Return the full network."""
         chooser = self.chooser(Choice.make("thin"))
         alive = self.loop.graph.all_alive()
         plan = make_plan(chooser, 0.0, alive=alive)
-        return Planned(plan, alive, chooser.costs(alive), self._about(chooser, alive, None, None))
+        about = self._about(chooser, alive, None, None)
+        return Planned(chooser.choice, plan, alive, chooser.costs(alive), about)
 
     def allocate(self, choice: Choice, budget: Budget) -> Planned | Unreachable:
         """Return the network of a choice at a budget.
@@ -85,17 +92,28 @@ class Allocator:
         Methods that rank neurons keep to their ranking, also where the budget is missed by it.
         """
         chooser = self.chooser(choice)
-        window = {"window": DELTA} if choice.method.needs_scores else {}
         try:
-            sparsity, alive = meet_budget(chooser, budget, **window)
+            sparsity, alive = self._meet(chooser, budget)
         except InfeasibleError as error:
             sparsity = chooser.max_sparsity()
             about = self._about(chooser, chooser.choose(sparsity), sparsity, budget)
             return Unreachable(f"{error}{self._what_helps(choice, budget)}", about)
         plan = make_plan(chooser, sparsity, alive=alive)
-        return Planned(
-            plan, alive, chooser.costs(alive), self._about(chooser, alive, sparsity, budget)
-        )
+        about = self._about(chooser, alive, sparsity, budget)
+        return Planned(choice, plan, alive, chooser.costs(alive), about)
+
+    def _meet(self, chooser: Chooser, budget: Budget) -> tuple[float, Alive]:
+        """Return sparsity and channels at a budget, counted or, for a training step, predicted."""
+        if budget.is_counted:
+            window = {"window": DELTA} if chooser.choice.method.needs_scores else {}
+            return meet_budget(chooser, budget, **window)
+        if self.step is None:
+            raise UsageError(
+                f"{budget.resource} is of a training step, which is not known here; give a budget "
+                "of flops or params, or use ranp.fit"
+            )
+        chooser, fitted = fit_choices([chooser], self.step, (budget,))
+        return fitted.sparsity, chooser.choose_feasible(fitted.sparsity)
 
     def _what_helps(self, choice: Choice, budget: Budget) -> str:
         """Return the settings that would bring a method down to a budget, for a message."""
@@ -107,7 +125,7 @@ class Allocator:
         }
         for name, other in others.items():
             with suppress(InfeasibleError):
-                meet_budget(self.chooser(other), budget)
+                self._meet(self.chooser(other), budget)
                 return f"; {name} would"
         return ""
 
@@ -153,7 +171,7 @@ class Allocator:
         loop = self.loop
         costs, full = chooser.costs(alive), chooser.costs()
         deviation = None
-        if budget is not None:
+        if budget is not None and budget.is_counted:
             deviation = budget.total(costs) / budget.absolute(budget.total(full)).limit - 1
         single = [
             name

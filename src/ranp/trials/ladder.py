@@ -111,24 +111,19 @@ def _rungs(candidates: int, first: int, length: int) -> tuple[tuple[int, int], .
 def standing(curves: Mapping[str, Sequence[Line]]) -> list[str]:
     """Return candidates by how they do, the best first.
 
-    Each is ranked by its training loss and by its metric, both the mean over the second half of
-    the check-ins; the sum of ranks counts, of equals the loss. A training that says no loss is
-    ranked by its metric alone. Trainings that diverged, and so ended before the others, come last.
+    Metric and training loss count alike, each the mean over the second half of the check-ins and as
+    a share of the largest: of two candidates with nearly the same loss, one that misses a class
+    is far behind, which ranks would not tell. A training that says no loss is judged by its metric
+    alone. Trainings that diverged, and so ended before the others, come last.
     """
     longest = max(curves.values(), key=len)
     goal = goal_of(longest[-1]) if longest else LOSS
-    goals = {name: _recent(curve, goal) for name, curve in curves.items()}
-    losses = {name: -_recent(curve, LOSS) for name, curve in curves.items()}
+    goals = _shares({name: _recent(curve, goal) for name, curve in curves.items()})
+    losses = _shares({name: _recent(curve, LOSS) for name, curve in curves.items()})
     order = list(curves)
-    by_goal, by_loss = _ranks(goals), _ranks(losses)
 
-    def key(name: str) -> tuple[bool, float, float, int]:
-        return (
-            len(curves[name]) < len(longest),
-            by_goal[name] + by_loss[name],
-            -losses[name],
-            order.index(name),
-        )
+    def key(name: str) -> tuple[bool, float, int]:
+        return len(curves[name]) < len(longest), losses[name] - goals[name], order.index(name)
 
     return sorted(curves, key=key)
 
@@ -139,13 +134,10 @@ def _recent(curve: Sequence[Line], name: str) -> float:
     return fmean(values) if values else 0.0
 
 
-def _ranks(values: Mapping[str, float]) -> dict[str, float]:
-    """Return the rank of each value, the largest 0; equals share the mean of theirs."""
-    return {
-        name: sum(other > value for other in values.values())
-        + 0.5 * (sum(other == value for other in values.values()) - 1)
-        for name, value in values.items()
-    }
+def _shares(values: Mapping[str, float]) -> dict[str, float]:
+    """Return values as shares of the largest magnitude."""
+    largest = max(map(abs, values.values())) or 1.0
+    return {name: value / largest for name, value in values.items()}
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from rich.console import RenderableType
 
 from ranp.errors import InfeasibleError, UsageError
 from ranp.files import write_sealed_json
+from ranp.fitting import TrainingStep
 from ranp.graph import ExampleInput
 from ranp.pipeline import peek, trace
 from ranp.pruning import Choice, Coupling, LossFunction, Method
@@ -48,6 +49,7 @@ def make_allocator(
     score_with: ScoreWith | None = None,
     example_input: ExampleInput | None = None,
     name: str | None = None,
+    step: TrainingStep | None = None,
     **settings: Any,
 ) -> Allocator:
     """Return what brings a network of the user's to budgets, and knows how it is trained."""
@@ -59,7 +61,7 @@ def make_allocator(
     loop = Loop(store, traced.model, traced.graph, train, name=name)
     if score_with is not None and batches.loader is not None:
         score_with = (batches.loader, score_with[1])
-    return Allocator(loop, score_with, settings)
+    return Allocator(loop, score_with, settings, step)
 
 
 @dataclass(frozen=True)
@@ -138,11 +140,19 @@ class RaceResult:
             "cpu_seconds": self.cpu_seconds,
         }
 
-    def save(self, directory: str | Path) -> Path:
-        """Write the winner's plan and the race's record into a directory."""
+    def save(self, directory: str | Path, command: str | None = None) -> Path:
+        """Write the winner's plan, the race's record and its page into a directory.
+
+        Args:
+            directory: Created if it does not exist.
+            command: Command that made the race, to be shown.
+        """
+        from ranp.report.race import write_race
+
         out = Path(directory)
         self.plan.save(out / "plan.json")
         write_sealed_json(out / "race.json", self.to_dict())
+        write_race(self.to_dict(), out / "race.html", command)
         return out
 
     def __rich__(self) -> RenderableType:
@@ -293,6 +303,7 @@ def race(
     lam: float | None = None,
     coupling: Coupling = "paper",
     floor: Floor = 0,
+    step: TrainingStep | None = None,
     out: str | Path = "out/race",
     tell: Callable[[str], None] = print,
 ) -> RaceResult:
@@ -319,6 +330,7 @@ def race(
         lam: lambda of Eq. 10; 11 if None.
         coupling: How channels that are tied by additions are decided.
         floor: Least number of neurons that every layer keeps, or "auto".
+        step: How the network is trained, for a budget of memory.
         out: Directory of the runs.
         tell: Called with what the race costs at the most, before anything is trained.
     """
@@ -335,6 +347,7 @@ def race(
         lam=lam,
         coupling=coupling,
         floor=floor,
+        step=step,
     )
     names = None if candidates == "default" else candidates
     return Racing(allocator, length, names, cost, tell).run(budgets[0], seed)

@@ -1,0 +1,74 @@
+"""The page of a race: how its candidates learned, what they are made of, and why one won."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ranp.files import write_text
+from ranp.report.charts import LineChart, line_chart
+from ranp.report.rendering import render
+
+
+def render_race(record: Mapping[str, Any], command: str | None = None) -> str:
+    """Return the record of a race as one HTML page, which reads without JavaScript too."""
+    curves = record["curves"]
+    lines = max(curves.values(), key=len, default=[])
+    metrics = list(lines[0]) if lines else []
+    rungs = [rung["check_ins"] for rung in record["rungs"] if rung["check_ins"]]
+    return render(
+        "race.html",
+        script="explorer.js",
+        title=f"{record['winner']} wins the race",
+        why=record["why"],
+        facts=[
+            ("cost", f"{100 * record['spent']:.4g} % of the training that follows"),
+            ("stated before", f"{100 * record['stated']:.4g} %"),
+            ("CPU", f"{record['cpu_seconds']:,.0f} s"),
+        ],
+        charts=[(name, _chart(curves, name, rungs)) for name in metrics[:4]],
+        names=list(curves),
+        rows=[_row(record, name, metrics[:2]) for name in curves],
+        headings=[
+            *("candidate", "check-ins", *metrics[:2]),
+            *(f"{metric}, other seed" for metric in metrics[:2]),
+            "neurons of each layer",
+        ],
+        layers=list(next(iter(record["widths"].values()), {})),
+        left_out=record["left_out"],
+        command=command,
+    )
+
+
+def _chart(curves: Mapping[str, Any], metric: str, rungs: list[int]) -> LineChart:
+    points = {
+        name: [(number, line[metric]) for number, line in enumerate(curve, 1) if metric in line]
+        for name, curve in curves.items()
+    }
+    last = max(len(line) for line in points.values())
+    marks = [(at, f"rung {number}") for number, at in enumerate(rungs, 1) if at <= last]
+    return line_chart(
+        {name: line for name, line in points.items() if line}, from_zero=False, marks=marks
+    )
+
+
+def _row(record: Mapping[str, Any], name: str, metrics: list[str]) -> dict[str, Any]:
+    """Return a candidate: how far it came, what it reached there, and its widths."""
+    curve, again = record["curves"][name], record["again"].get(name, [])
+    ends = [
+        f"{each[-1][metric]:.4g}" if each else "" for each in (curve, again) for metric in metrics
+    ]
+    return {
+        "name": name,
+        "won": name == record["winner"],
+        "check_ins": len(curve),
+        "reached": ends,
+        "widths": list(record["widths"][name].values()),
+    }
+
+
+def write_race(record: Mapping[str, Any], out: str | Path, command: str | None = None) -> Path:
+    """Write the page."""
+    write_text(out, render_race(record, command))
+    return Path(out)
