@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from ranp.report.rendering import render
 def render_race(record: Mapping[str, Any], command: str | None = None) -> str:
     """Return the record of a race as one HTML page, which reads without JavaScript too."""
     curves = record["curves"]
-    lines = max(curves.values(), key=len, default=[])
+    lines: Sequence[Mapping[str, float]] = max(curves.values(), key=len, default=[])
     metrics = list(lines[0]) if lines else []
     rungs = [rung["check_ins"] for rung in record["rungs"] if rung["check_ins"]]
     return render(

@@ -1,0 +1,40 @@
+"""The page of a race says who won, why, and what everyone reached."""
+
+from __future__ import annotations
+
+import re
+
+from ranp.report.race import render_race
+
+RECORD = {
+    "winner": "weighted",
+    "why": "weighted is ahead of thin with both seeds.",
+    "rungs": [{"check_ins": 1}, {"check_ins": 2}],
+    "curves": {
+        "thin": [{"dice": 0.1, "loss": 2.0}],
+        "weighted": [{"dice": 0.25, "loss": 1.5}, {"dice": 0.5, "loss": 1.0}],
+    },
+    "again": {"weighted": [{"dice": 0.4, "loss": 1.25}]},
+    "widths": {"thin": {"stem": 3, "head": 2}, "weighted": {"stem": 7, "head": 2}},
+    "left_out": {"ranp-m": "it cannot come down <to> that"},
+    "spent": 0.05,
+    "stated": 0.075,
+    "cpu_seconds": 12.0,
+}
+
+
+def test_who_won_and_what_everyone_reached() -> None:
+    page = render_race(RECORD, "ranp race --network a:b")
+    text = " ".join(re.sub(r"<(script|style).*?</\1>|<[^>]*>", " ", page, flags=re.DOTALL).split())
+    assert "weighted wins the race weighted is ahead of thin with both seeds." in text
+    assert "cost 5 % of the training that follows stated before 7.5 %" in text
+    assert "thin 1 0.1 2 3 2" in text  # nothing with another seed
+    assert "weighted ★ 2 0.5 1 0.4 1.25 7 2" in text
+    assert "ranp-m : it cannot come down &lt;to&gt; that" in text
+    assert "ranp race --network a:b" in text
+
+
+def test_a_line_ends_where_its_candidate_was_dropped() -> None:
+    paths = re.findall(r'class="line c(\d)" d="([^"]*)"', render_race(RECORD))
+    # Dice from 0.1 to 0.5 in 760 x 230: 0.25 is at 230 x (1 - 0.15 / 0.4); a dot has no length.
+    assert ("0", "M0.0 230.0h0") in paths and ("1", "M0.0 143.8L760.0 0.0h0") in paths
