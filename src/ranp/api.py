@@ -33,6 +33,8 @@ from ranp.resources.autocast import Precision
 from ranp.resources.budgets import Amount, parse_budgets
 from ranp.resources.training_memory import Device, Optimizer
 from ranp.slimming import Init, Plan, check_init
+from ranp.trials.loops import Train
+from ranp.trials.race import RACE, THIN, win_race
 
 Batches = int | Literal["auto"] | None
 
@@ -206,6 +208,8 @@ def prune(
     multiple: int = 1,
     protect: Iterable[str] = (),
     switches: Mapping[str, Iterable[Any]] | None = None,
+    train: Train | None = None,
+    length: int | None = None,
     progress: bool = True,
 ) -> Result:
     """Make a network smaller before it is trained.
@@ -226,7 +230,8 @@ def prune(
         memory: Peak memory of a training step with the loader's batches and Adam, predicted:
             "50%", "8GiB". `ranp.fit` takes other ways to train.
         params: Number of parameters: "10%", "3M".
-        method: Name of the method, out of `ranp.METHODS`.
+        method: Name of the method, out of `ranp.METHODS`; or "race" for the one that wins a race on
+            your own data (see `ranp.race`), which takes one budget, `train` and `length`.
         lam: lambda of Eq. 10; 11 if None.
         resource: Resource that Eq. 10 reweights by, if not the method's own (see `plan`).
         forward: `forward(model, batch)` -> scalar tensor, instead of `loss`.
@@ -246,6 +251,9 @@ def prune(
         protect: Layers whose neurons must all stay.
         switches: Attributes that decide which layers the forward calls, and their values (see
             `ranp.graph.build_graph`): `{"decoder.deep_supervision": (True, False)}`.
+        train: `train(model, seed)` trains a network and yields a metric at every check-in, for
+            "race".
+        length: Check-ins of a whole training, for "race".
         progress: Whether a terminal or notebook shows a progress bar.
 
     Returns:
@@ -256,7 +264,9 @@ def prune(
         InfeasibleError: A layer would lose all its neurons, or no pruning keeps the budgets.
     """
     target = _target(sparsity, {"memory": memory, "flops": flops, "params": params})
-    choice = Choice.make(method, lam, resource, coupling, floor, multiple, seed)
+    racing = _what_races(method, train, length)
+    row = THIN if racing else method
+    choice = Choice.make(row, lam, resource, coupling, floor, multiple, seed)
     if choice.method.needs_data and loader is None:
         raise UsageError(f"{method} scores with data; give a loader")
     check_init(init)
@@ -276,8 +286,23 @@ def prune(
         traced_at = traced.graph.inputs.shapes[0]
         batch, *_ = _input_shape(traced.batches, forward) or traced_at
         step = TrainingStep(batch=batch, sample=traced_at[1:], device=default_device())
+    if racing:
+        choice = win_race(traced, *racing, target, choice, loss, step)
     with ScoringBar(progress) as events:
         return prune_network(traced, target, step, choice, scoring, init=init, events=events)
+
+
+def _what_races(
+    method: str | None, train: Train | None, length: int | None
+) -> tuple[Train, int] | None:
+    """Return what a race trains, and for how long at the most; None if no race is asked for."""
+    if method != RACE:
+        if train is not None or length is not None:
+            raise UsageError(f"train and length are for method='race', got method={method!r}")
+        return None
+    if train is None or length is None:
+        raise UsageError("method='race' trains on your own data; give train and length")
+    return train, length
 
 
 def _target(sparsity: float | None, amounts: Mapping[str, Amount | None]) -> pipeline.Target:
@@ -330,6 +355,8 @@ def fit(
     multiple: int = 1,
     protect: Iterable[str] = (),
     switches: Mapping[str, Iterable[Any]] | None = None,
+    train: Train | None = None,
+    length: int | None = None,
     progress: bool = True,
 ) -> Fit:
     """Prune a network just as much as its budgets ask for.
@@ -375,6 +402,8 @@ def fit(
         protect: As in `prune`.
         per: As in `prune`; samples are scored one by one in any case where memory is short.
         switches: As in `prune`.
+        train: As in `prune`.
+        length: As in `prune`.
         progress: As in `prune`.
 
     Returns:
@@ -388,9 +417,10 @@ def fit(
     budgets = parse_budgets(
         {"memory": memory, "flops": flops, "params": params, "latency": latency, **(budget or {})}
     )
+    racing = _what_races(method, train, length)
     choices = choices_to_try(
         model,
-        method,
+        THIN if racing else method,
         budgets,
         lam=lam,
         resource=resource,
@@ -425,6 +455,8 @@ def fit(
     given = loss is not None or forward is not None
     run = make_forward(loss, forward) if needs_data or given else None
     scoring = Scoring(run, **_most(batches), per=per, weights=weights, seed=seed, scores=scores)
+    if racing:
+        choices = (win_race(traced, *racing, budgets, choices[0], loss, step),)
     with ScoringBar(progress) as events:
         return fit_network(traced, budgets, step, choices, scoring, init=init, events=events)
 

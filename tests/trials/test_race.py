@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import ranp
 from ranp.errors import UsageError
 from ranp.trials.race import race
 
@@ -116,3 +117,38 @@ def test_the_only_candidate_wins_without_a_race(tmp_path: Path) -> None:
     assert found.winner == "thin"
     assert found.left_out == {"layerwise": "it is the same network as thin"}
     assert found.spent == 0
+
+
+def test_prune_takes_the_winner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    loader, loss = score_with()
+    raced = {"method": "race", "train": train, "length": 400}  # 5 % of it are 20 check-ins
+    result = ranp.prune(build(), loader, loss, flops="20%", **raced)
+    found, _ = make_race(Path("out/race"), length=400, cost=0.05, score_with=score_with())
+    assert result.plan.method == found.winner
+    assert 0.15 < result.after.gflops / result.before.gflops <= 0.2
+
+
+@pytest.mark.slow
+def test_fit_takes_the_winner_at_a_budget_of_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fitted = ranp.fit(
+        build(), *score_with(), memory="60%", device="cpu", method="race", train=train, length=400
+    )
+    assert fitted.binding == "memory"
+    assert fitted.figures["slim"]["memory"] <= fitted.budgets[0].limit
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"method": "race", "flops": "20%"}, "give train and length"),
+        ({"method": "race", "sparsity": 0.5, "train": train, "length": 20}, "one cost; give one"),
+        ({"flops": "20%", "train": train, "length": 20}, "for method='race', got method='ranp-f'"),
+    ],
+)
+def test_prune_races_only_with_all_it_takes(arguments: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        ranp.prune(build(), *score_with(), **arguments)

@@ -13,7 +13,7 @@ from ranp.errors import InfeasibleError, UsageError
 from ranp.files import write_sealed_json
 from ranp.fitting import TrainingStep
 from ranp.graph import ExampleInput
-from ranp.pipeline import peek, trace
+from ranp.pipeline import Target, Traced, logger, peek, trace
 from ranp.pruning import Choice, Coupling, LossFunction, Method
 from ranp.pruning.allocation import proportional, tilted_weights
 from ranp.pruning.coupling import Floor
@@ -27,7 +27,7 @@ from ranp.trials.source_code import code_fingerprint
 from ranp.trials.store import Store
 from ranp.user_code import blame
 
-RACE = "race"
+RACE, THIN = "race", "thin"
 
 DEFAULT_CANDIDATES = (
     *("thin", "power:0.25", "ranp-f", "power:-0.25", "weighted"),
@@ -54,11 +54,10 @@ def make_allocator(
 ) -> Allocator:
     """Return what brings a network of the user's to budgets, and knows how it is trained."""
     batches = peek(None if score_with is None else score_with[0])
-    name = name or f"{train.__module__}:{getattr(train, '__qualname__', type(train).__name__)}"
     with blame("the network's factory"):
         model = build()
     traced = trace(model, batches, example_input=example_input)
-    loop = Loop(store, traced.model, traced.graph, train, name=name)
+    loop = Loop(store, traced.model, traced.graph, train, name=name or _name_of(train))
     if score_with is not None and batches.loader is not None:
         score_with = (batches.loader, score_with[1])
     return Allocator(loop, score_with, settings, step)
@@ -286,6 +285,53 @@ class Racing:
         if self.candidates is None and allocator.score_with is None:
             choices = [choice for choice in choices if not choice.method.needs_data]
         return choices
+
+
+def win_race(
+    traced: Traced,
+    train: Train,
+    length: int,
+    budgets: Target,
+    choice: Choice,
+    loss: LossFunction | None,
+    step: TrainingStep | None,
+) -> Choice:
+    """Race the default candidates on a traced network, and return the winner's choice.
+
+    Args:
+        traced: The full network, and the loader to score with.
+        train: As in `race`.
+        length: As in `race`.
+        budgets: What the slim network may cost: one budget.
+        choice: Settings of the candidates, and the seed.
+        loss: `loss(output, target)` to score with.
+        step: How the network is trained, for a budget of memory.
+    """
+    if not isinstance(budgets, tuple) or len(budgets) != 1:
+        raise UsageError(
+            "a race is between networks of one cost; give one of flops, memory, params"
+        )
+    loader = traced.batches.loader
+    loop = Loop(
+        Store("out/race/cells", code=code_fingerprint(Racing, train)),
+        traced.model,
+        traced.graph,
+        train,
+        name=_name_of(train),
+    )
+    settings = {
+        "lam": choice.lam,
+        "coupling": choice.coupling,
+        "floor": choice.floor,
+        "multiple": choice.multiple,
+    }
+    score_with = None if loader is None or loss is None else (loader, loss)
+    allocator = Allocator(loop, score_with, settings, step)
+    return Racing(allocator, length, tell=logger.info).run(budgets[0], choice.seed).won.choice
+
+
+def _name_of(train: Train) -> str:
+    return f"{train.__module__}:{getattr(train, '__qualname__', type(train).__name__)}"
 
 
 def race(
