@@ -65,6 +65,9 @@ _OUT_OF_MEMORY = (
     "could not create a primitive",  # oneDNN, when its own allocations fail
     "could not create a memory object",
     "could not execute a primitive",
+    "failed to map segment",  # of a shared library, at an import
+    "bad_alloc",
+    "can't start new thread",
 )
 
 
@@ -73,4 +76,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     text = str(error).lower()
-    return isinstance(error, RuntimeError) and any(sign in text for sign in _OUT_OF_MEMORY)
+    return isinstance(error, (RuntimeError, ImportError)) and any(
+        sign in text for sign in _OUT_OF_MEMORY
+    )

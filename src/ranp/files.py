@@ -166,7 +166,8 @@ def _sync_directory(directory: Path) -> None:
 def write_text(path: str | Path, text: str) -> None:
     """Write a text file atomically."""
     with atomic_write(path) as file:
-        file.write(text.encode())
+        # Where the locale is ASCII, names of files come in with the bytes that it does not know.
+        file.write(text.encode(errors="surrogateescape"))
 
 
 def canonical_json(value: Any) -> str:

@@ -34,7 +34,7 @@ from ranp.cli import (
     search,
     train,
 )
-from ranp.errors import RanpError
+from ranp.errors import RanpError, is_out_of_memory
 from ranp.user_code import load_module
 
 app = typer.Typer(
@@ -109,6 +109,8 @@ def main() -> None:
         if os.environ.get("RANP_TRACEBACK"):
             raise
         reason = " ".join(str(error).split())
+        if is_out_of_memory(error):
+            _fail(f"not enough memory ({reason[:200]}); use smaller volumes or batches", 1)
         _fail(
             f"internal error: {type(error).__name__}: {reason} "
             "(RANP_TRACEBACK=1 shows where; please report it)",

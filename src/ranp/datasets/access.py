@@ -17,6 +17,9 @@ from ranp.datasets.verification import Report, check_all, summarise
 from ranp.errors import UsageError
 from ranp.files import atomic_write
 
+MOST_VOXELS, MOST_CASES = 2048, 10**7
+"""The longest edge of a volume and the largest data set that anybody means."""
+
 if TYPE_CHECKING:
     from ranp.datasets.cases import Cases
 
@@ -145,6 +148,10 @@ def synthesise(
         raise UsageError(f"'{directory}' is not empty; choose a new directory")
     if cases < 1:
         raise UsageError(f"the number of cases must be at least 1, got {cases}")
+    if cases > MOST_CASES or size > MOST_VOXELS:
+        raise UsageError(
+            f"there may be {MOST_CASES} cases of size {MOST_VOXELS}, got {cases} of size {size}"
+        )
     chosen = classes or dataset.classes or 0
     dataset.write(directory, cases=cases, size=size, seed=seed, classes=chosen)
 

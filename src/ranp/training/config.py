@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from ranp.datasets import Dataset, find_dataset
+from ranp.datasets.access import MOST_CASES, MOST_VOXELS
 from ranp.errors import UsageError, suggest
 
 
@@ -62,12 +63,12 @@ class DataConfig(Section):
     """
 
     kind: str
-    size: int = Field(gt=0)
-    validation_size: int | None = Field(default=None, gt=0)
+    size: int = Field(gt=0, le=MOST_VOXELS)
+    validation_size: int | None = Field(default=None, gt=0, le=MOST_VOXELS)
     fold: int = Field(default=0, ge=0)
-    workers: int = Field(default=0, ge=0)
-    cases: int = Field(default=64, gt=0)
-    generated_size: int = Field(default=64, gt=0)
+    workers: int = Field(default=0, ge=0, le=1024)
+    cases: int = Field(default=64, gt=0, le=MOST_CASES)
+    generated_size: int = Field(default=64, gt=0, le=MOST_VOXELS)
     classes: int | None = Field(default=None, gt=1)
     options: dict[str, int | float | str] = {}
 
@@ -120,7 +121,7 @@ class PruningConfig(Section):
     coupling: Literal["paper", "sum", "max", "mean"] = "paper"
     floor: Annotated[int, Field(ge=0)] | Literal["auto"] = 0
     batches: int | None = Field(default=None, gt=0)
-    size: int | None = Field(default=None, gt=0)
+    size: int | None = Field(default=None, gt=0, le=MOST_VOXELS)
 
 
 class OptimizerConfig(Section):
@@ -170,16 +171,16 @@ class LoopConfig(Section):
 
     optimizer: OptimizerConfig
     schedule: ScheduleConfig = ScheduleConfig()
-    epochs: int = Field(gt=0)
-    batch: int = Field(gt=0)
-    accumulate: int = Field(default=1, gt=0)
+    epochs: int = Field(gt=0, le=10**6)
+    batch: int = Field(gt=0, le=MOST_CASES)
+    accumulate: int = Field(default=1, gt=0, le=MOST_CASES)
     clip: float | None = Field(default=None, gt=0)
     precision: Literal["32", "bf16", "16"] = "32"
     recompute: bool = False
     channels_last: bool = False
     compile: bool = False
     optimize: bool = False
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**32)
     validate_every: int = Field(default=1, gt=0)
     checkpoint_minutes: float = Field(default=10.0, ge=0)
 
@@ -201,7 +202,7 @@ class Config(LoopConfig):
         pruning: How it is pruned first.
     """
 
-    recipe: str
+    recipe: str = Field(pattern=r"^[^/\\\x00-\x1f]*[^./\\\x00-\x1f][^/\\\x00-\x1f]*$")
     task: str = ""
     network: NetworkConfig
     data: DataConfig
@@ -262,11 +263,9 @@ def load_config(
         key, separator, value = text.partition("=")
         if not separator:
             raise UsageError(f"--set {text}: write key=value, such as optimizer.lr=0.01")
-        try:
-            _assign(content, key, yaml.safe_load(value))
-            given.add(key)
-        except yaml.YAMLError as error:
-            raise UsageError(f"--set {text}: '{value}' is not a YAML value") from error
+        shown = text if len(text) < 200 else f"{text[:200]}..."
+        _assign(content, key, _parse_yaml(value, f"--set {shown}: the value", "a YAML value"))
+        given.add(key)
     for key, value in (changes or {}).items():
         _assign(content, key, value)
         given.add(key)
@@ -307,15 +306,20 @@ def _read_recipe(recipe: str) -> tuple[dict[str, Any], str]:
             raise UsageError(f"cannot read recipe '{recipe}': {reason}") from error
     else:
         raise UsageError(f"unknown recipe '{recipe}'.{suggest(recipe, recipe_names())}")
-    try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise UsageError(
-            f"recipe '{recipe}' is not YAML: {' '.join(str(error).split())}"
-        ) from error
+    content = _parse_yaml(text, f"recipe '{recipe}'", "YAML")
     if not isinstance(content, dict):
         raise UsageError(f"recipe '{recipe}' is not a mapping of keys to values")
     return content, Path(recipe).stem
+
+
+def _parse_yaml(text: str, what: str, kind: str) -> Any:
+    """Parse YAML; refuse what is none, is nested too deeply, or has values that cannot be."""
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:
+        raise UsageError(f"{what} is not {kind}: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise UsageError(f"{what} is nested too deeply; write fewer levels") from error
 
 
 def _lookup(content: Mapping[str, Any], dotted: str) -> Any:

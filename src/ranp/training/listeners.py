@@ -86,7 +86,7 @@ class RunLog(Listener):
 
     def note(self, message: str) -> None:
         """Append a line to `log.txt`, with the time."""
-        with self._log.open("a", encoding="utf-8") as file:
+        with self._log.open("a", encoding="utf-8", errors="surrogateescape") as file:
             file.write(f"{datetime.now():%Y-%m-%d %H:%M:%S} {message}\n")
 
     def on_start(self, epoch: int, batch: int, history: Sequence[Mapping[str, Any]]) -> None:

@@ -1,0 +1,136 @@
+"""Rows 40 and 43: paths out of recipes, deep and huge values, an ASCII locale, little memory."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from ranp.cli import main
+from ranp.datasets import synthesise
+from ranp.errors import UsageError
+from ranp.files import write_text
+from ranp.training.config import load_config
+from ranp.training.listeners import RunLog
+
+RECIPE = "hippocampus-unet3d"
+
+
+@pytest.mark.parametrize("name", ["../../x", "/x", "..", ".", "", "a\\b", "a\0b", "a\nb"])
+def test_row_40_the_name_of_a_recipe_is_no_path(name, tmp_path):
+    with pytest.raises(UsageError, match="'recipe' is"):
+        load_config(RECIPE, changes={"recipe": name})
+    path = tmp_path / "own.yaml"
+    path.write_text(f"recipe: {name!r}\n")
+    with pytest.raises(UsageError):
+        load_config(str(path))
+
+
+def test_row_40_names_with_points_and_spaces_are_no_paths():
+    assert load_config(RECIPE, changes={"recipe": "my run.v2"}).recipe == "my run.v2"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a: " + 1500 * "[" + 1500 * "]", "nested too deeply"),
+        ("a: 2020-99-99", "is not YAML: month must be"),
+        ("a: " + 5000 * "1", "is not YAML: Exceeds the limit"),
+        ("a: [", "is not YAML"),
+    ],
+)
+def test_row_40_yaml_that_cannot_be_read_is_refused_in_one_line(text, expected, tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=expected) as error:
+        load_config(str(path))
+    assert len(str(error.value)) < 500
+    with pytest.raises(UsageError) as error:
+        load_config(RECIPE, overrides=[f"network.options={text[3:]}"])
+    assert len(str(error.value)) < 700
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({f"data.{key}": 10**8} for key in ("size", "validation_size", "generated_size", "cases")),
+        {"batch": 10**30},
+        {"seed": 10**30},
+        {"epochs": 10**30},
+        {"pruning.size": 10**8},
+    ],
+    ids=str,
+)
+def test_row_43_huge_numbers_are_refused(change):
+    with pytest.raises(UsageError, match="should be less than"):
+        load_config(RECIPE, changes=change)
+
+
+@pytest.mark.parametrize("kind", ["brats", "hippocampus", "shapenet", "ucf101"])
+def test_row_43_huge_data_is_refused(kind, tmp_path):
+    with pytest.raises(UsageError, match="of size 2048, got 1 of size 100000"):
+        synthesise(kind, tmp_path / "data", cases=1, size=100000, seed=0)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("Unable to allocate 186. GiB"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+        RuntimeError("can't start new thread"),
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+    ],
+)
+def test_row_43_little_memory_is_said_in_one_line(error, monkeypatch, capsys):
+    def fail(**_):
+        raise error
+
+    monkeypatch.setattr("ranp.cli.app", fail)
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 1
+    said = capsys.readouterr().err
+    assert said.startswith("ranp: not enough memory (") and said.count("\n") == 1
+
+
+def test_row_43_names_that_the_locale_does_not_know(tmp_path):
+    """Where the locale is ASCII, an umlaut comes in as two surrogates."""
+    name = os.fsencode("rün").decode("ascii", "surrogateescape")
+    write_text(tmp_path / "page.html", f"<h1>{name}</h1>")
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == "<h1>rün</h1>"
+    log = RunLog(tmp_path, 1)
+    log.note(name)
+    assert "rün" in (tmp_path / "log.txt").read_text(encoding="utf-8")
+
+
+SCRIPT = """
+import sys
+from torch import nn
+import torch, ranp
+batch = torch.randn(2, 1, 4, 4, 4), torch.ones(2, 4, 4, 4).long()
+model = nn.Sequential(nn.Conv3d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv3d(4, 2, 1))
+ranp.prune(model, [batch], nn.CrossEntropyLoss(), sparsity=0.25, floor=1).save(sys.argv[1])
+from ranp.cli import main
+sys.argv = ["ranp", "report", sys.argv[1]]
+main()
+"""
+
+
+@pytest.mark.slow
+def test_row_43_an_ascii_locale_a_read_only_home_and_few_files(tmp_path):
+    home = tmp_path / "home"
+    home.mkdir(mode=0o500)
+    settings = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "HOME": str(home)}
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, "script.py", "o ä"],
+        cwd=tmp_path,
+        env={**os.environ, **settings},
+        capture_output=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)),
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "o ä" / "report.html").stat().st_size > 10_000
