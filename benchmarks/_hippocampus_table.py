@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks._step_memory import Measured, measure
+from benchmarks._step_memory import MeasuredStep, measure
 from ranp.files import read_sealed_json
 from ranp.training.preparation import stored_plan
 
@@ -82,12 +82,12 @@ def _volumes(run: Path) -> str:
     )
 
 
-def _step(record: Mapping[str, Any], out: Path) -> Measured:
+def _step(record: Mapping[str, Any], out: Path) -> MeasuredStep:
     plan = out / Path(record["run"]).name / "plan.json"
     return measure("hippocampus", _SHAPE, "adam", plan if plan.exists() else None)
 
 
-def _row(name: str, records: Sequence[Mapping[str, Any]], steps: Sequence[Measured]) -> str:
+def _row(name: str, records: Sequence[Mapping[str, Any]], steps: Sequence[MeasuredStep]) -> str:
     costs = [record["slim"] or record["full"] for record in records]
     cpu = [record["cpu_seconds"] for record in records]
     cells = [

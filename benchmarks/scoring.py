@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from benchmarks._step_memory import resident
+from ranp.resources.step_memory import resident
 
 if TYPE_CHECKING:
     from ranp.pruning import Per

@@ -15,12 +15,13 @@ from pathlib import Path
 from torch.nn import functional as F
 
 import ranp
-from benchmarks._step_memory import build, loss_of, measure
+from benchmarks._step_memory import build, measure
 from ranp.datasets import synthetic_cases
 from ranp.datasets.cases import Cases
 from ranp.datasets.loader import Loader
 from ranp.models import find_network
 from ranp.resources import predict_training_memory
+from ranp.resources.step_memory import zero_label_loss
 
 CASES = (
     ("unet3d-shapenet", (2, 1, 32, 32, 32), "momentum"),
@@ -64,7 +65,9 @@ def _compare(name: str, shape: tuple[int, ...], optimizer: str, plan: Path) -> N
     steps = []
     for title, used in (("full", None), ("slim", plan)):
         network = build(name, None if used is None else str(used))
-        predicted = predict_training_memory(network, shape, optimizer=optimizer, loss=loss_of).peak
+        predicted = predict_training_memory(
+            network, shape, optimizer=optimizer, loss=zero_label_loss
+        ).peak
         step = measure(name, shape, optimizer, used)
         steps.append(step)
         print(

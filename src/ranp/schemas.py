@@ -207,6 +207,14 @@ class TimingFile(_File):
     seconds: dict[str, Amount]
 
 
+class MemoryCorrectionFile(_File):
+    """What predicted memory is multiplied with on a device."""
+
+    device: str
+    date: str
+    factors: dict[str, Amount]
+
+
 FILES: dict[str, tuple[str, type[_File]]] = {
     "plan": ("plan", PlanFile),
     "scores": ("scores", ScoresFile),
@@ -217,6 +225,7 @@ FILES: dict[str, tuple[str, type[_File]]] = {
     "pruning": ("pruning record", PruningFile),
     "cell": ("record", CellFile),
     "timing": ("timing", TimingFile),
+    "memory-correction": ("memory correction", MemoryCorrectionFile),
 }
 """By kind, what a file is called in messages, and what it must hold."""
 

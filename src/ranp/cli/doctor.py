@@ -2,12 +2,82 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
+import typer
+
 from ranp.cli._common import say, show, show_json
 from ranp.cli._options import JsonOption, QuietOption
 
 
-def command(as_json: JsonOption = False, quiet: QuietOption = False) -> None:
+def command(
+    memory: Annotated[
+        bool,
+        typer.Option("--memory", help="Check predicted against measured memory, for `ranp fit`."),
+    ] = False,
+    network: Annotated[
+        list[str] | None,
+        typer.Option(help="With --memory: only this network; may be repeated."),
+    ] = None,
+    device: Annotated[
+        Literal["cpu", "cuda"] | None,
+        typer.Option(help="With --memory: where; CUDA if there is one here."),
+    ] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
     """Explain the machine: device, threads, known traps with their measured cost, what to do."""
+    if memory:
+        _check_memory(device, network, as_json, quiet)
+        return
+    _explain(as_json, quiet)
+
+
+def _check_memory(
+    device: Literal["cpu", "cuda"] | None, networks: list[str] | None, as_json: bool, quiet: bool
+) -> None:
+    """Print a table that can be pasted into an issue, and keep the correction."""
+    from ranp._version import __version__
+    from ranp.errors import UsageError, suggest
+    from ranp.fitting.machine import default_device
+    from ranp.integrations.memory_check import NETWORKS, compare_memory, keep_correction
+    from ranp.resources.budgets import describe
+
+    for name in networks or ():
+        if name not in NETWORKS:
+            raise UsageError(f"unknown network '{name}'.{suggest(name, NETWORKS)}")
+    where = device or default_device()
+    say(quiet, "Each network is trained for a step in a process of its own; this takes minutes.")
+    rows = []
+    for row in compare_memory(where, networks):
+        rows.append(row)
+        error = "" if row.error is None else f", {100 * row.error:+.1f} %"
+        say(quiet, f"{row.network}, {row.optimizer}, {row.precision}{error}")
+    correction = keep_correction(where, rows)
+    if as_json:
+        found = {**vars(correction), "version": __version__, "rows": [r.to_dict() for r in rows]}
+        show_json(found)
+        return
+    typer.echo(f"ranp {__version__}, {correction.device}, {correction.date}\n")
+    typer.echo("| network | input | optimizer | precision | predicted | measured | error |")
+    typer.echo("|---|---|---|---|---:|---:|---:|")
+    for row in rows:
+        shape = "x".join(map(str, row.shape))
+        cells = [row.network, shape, row.optimizer, row.precision]
+        cells += [describe("memory", row.predicted)]
+        allocated = row.measured.allocated
+        besides = "" if allocated is None else f" ({describe('memory', allocated)} allocated)"
+        measured = f"{describe('memory', row.measured.peak)}{besides}"
+        cells += [row.measured.failure or measured]
+        cells += ["" if row.error is None else f"{100 * row.error:+.1f} %"]
+        typer.echo(f"| {' | '.join(cells)} |")
+    factors = ", ".join(f"{name}: {factor:.3f}" for name, factor in correction.factors.items())
+    typer.echo(f"\nCorrection by precision: {factors}")
+    say(quiet, "`ranp fit` on this device multiplies its predictions with it from now on.")
+
+
+def _explain(as_json: bool, quiet: bool) -> None:
+    """Print what was found."""
     from rich.console import Group
     from rich.text import Text
 

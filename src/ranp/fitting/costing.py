@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ranp.fitting.target import StepInputAt, no_loss
 from ranp.fitting.training_step import TrainingStep
@@ -13,8 +13,9 @@ from ranp.graph import Alive, build_graph, slim_meta_copy
 from ranp.pruning import Chooser
 from ranp.resources import Costs, predict_training_memory
 from ranp.resources.budgets import Budget, find_resource
+from ranp.resources.memory_correction import MemoryCorrection, constant_bytes
 from ranp.resources.step_model import NotAProduct, StepModel
-from ranp.resources.training_memory import CUDA_CONTEXT, LossNotCounted, TrainingMemory
+from ranp.resources.training_memory import LossNotCounted, TrainingMemory
 
 CPU_MARGIN = 0.015
 """The share of a memory budget that is left over on a CPU: predictions are up to 1 % too small."""
@@ -31,10 +32,12 @@ class Costing:
     Attributes:
         chooser: Whose choices they are; its graph is traced at the size that is trained at.
         input_at: What is trained with in a way to train; the loss takes memory too.
+        correction: What predictions are multiplied with, where that was measured on the device.
     """
 
     chooser: Chooser
     input_at: StepInputAt = no_loss
+    correction: MemoryCorrection | None = None
     _memories: dict[tuple[TrainingStep, bytes], TrainingMemory] = field(default_factory=dict)
     _models: dict[TrainingStep, StepModel | None] = field(default_factory=dict)
     _resized: dict[tuple[int, ...], Chooser] = field(default_factory=dict)
@@ -56,8 +59,8 @@ class Costing:
         return result
 
     def constants(self, step: TrainingStep) -> Figures:
-        """Return what any network takes, however small: on CUDA, the context."""
-        return {"memory": float(CUDA_CONTEXT)} if step.device == "cuda" else {}
+        """Return what any network takes of some resources, however small."""
+        return {"memory": float(constant_bytes(step.device))}
 
     def memory(self, alive: Alive, step: TrainingStep) -> TrainingMemory:
         """Return the predicted memory of a training step."""
@@ -66,7 +69,7 @@ class Costing:
             given = self.input_at(step)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", LossNotCounted)  # said once, with the result
-                self._memories[key] = predict_training_memory(
+                predicted = predict_training_memory(
                     slim_meta_copy(self.chooser.model, self.chooser.graph, alive),
                     given.example_input,
                     optimizer=step.optimizer,
@@ -76,7 +79,15 @@ class Costing:
                     recompute=step.recompute,
                     device=step.device,
                 )
+            more = self._corrected(predicted.peak, step) - predicted.peak
+            self._memories[key] = replace(
+                predicted, peak=predicted.peak + more, allowance=predicted.allowance + more
+            )
         return self._memories[key]
+
+    def _corrected(self, peak: int, step: TrainingStep) -> int:
+        known = self.correction
+        return peak if known is None else known.corrected(peak, step.precision, step.device)
 
     def confirms(self, figures: Figures, alive: Alive, step: TrainingStep) -> bool:
         """Return whether simulating a step gives the memory that was computed for it.
@@ -100,7 +111,9 @@ class Costing:
         if step not in self._models:
             self._models[step] = self._model(step)
         model = self._models[step]
-        return self.memory(alive, step).peak if model is None else model.peak(alive)
+        if model is None:
+            return self.memory(alive, step).peak
+        return self._corrected(model.peak(alive), step)
 
     def _model(self, step: TrainingStep) -> StepModel | None:
         """Return how the peak follows from channels; None if it is not known."""

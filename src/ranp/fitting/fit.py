@@ -33,6 +33,7 @@ from ranp.pruning import Choice, Chooser, Coupling, Floor, Method, resource_vari
 from ranp.pruning.coupling import REACHING, normalizes_samples
 from ranp.recording import timeline_of
 from ranp.resources.budgets import RESOURCES, Budget, describe
+from ranp.resources.memory_correction import load_correction
 from ranp.resources.training_memory import LOSS_MARGIN, LossNotCounted, TrainingMemory
 from ranp.slimming import Init, check_init
 
@@ -202,7 +203,7 @@ def fit_choices(
     Raises:
         DoesNotFit: There is none.
     """
-    costing = Costing(choosers[0], input_at)
+    costing = Costing(choosers[0], input_at, load_correction(step.device))
     full = costing.chooser.graph.all_alive()
     counted = tuple(
         dict.fromkeys(["memory", "flops", "params", *(budget.resource for budget in budgets)])
@@ -246,8 +247,19 @@ def fit_choices(
         methods=() if timed else tried,
         alternatives=others,
         memory=memory,
-        notes=(*notes, *_loss_notes(memory["full"])),
+        notes=(*notes, *_correction_notes(costing, step), *_loss_notes(memory["full"])),
     )
+
+
+def _correction_notes(costing: Costing, step: TrainingStep) -> list[str]:
+    known = costing.correction
+    factor = None if known is None else known.factors.get(step.precision)
+    if known is None or factor is None:
+        return []
+    return [
+        f"Memory is multiplied by {factor:.3f}, as `ranp doctor --memory` measured on "
+        f"{known.device}, {known.date}."
+    ]
 
 
 def _loss_notes(memory: TrainingMemory) -> list[str]:

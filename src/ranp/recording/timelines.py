@@ -44,7 +44,7 @@ def timeline_of(memory: TrainingMemory) -> dict[str, Any]:
         `bytes`: bytes alive over the step; of several operations next to each other the most.
         `backward` and `step`: where the backward pass and the optimizer's step begin in it.
         `peak`: what is alive at the most, `phase`: when, `holders`: the layers that hold it;
-        `allowance`: what is added to it for what no tensor accounts for.
+        `allowance`: what is added to it for what no tensor, or no known loss, accounts for.
     """
     line = memory.timeline
     every = -(-len(line.bytes) // _MOST_POINTS)
@@ -53,7 +53,7 @@ def timeline_of(memory: TrainingMemory) -> dict[str, Any]:
         "backward": line.backward // every,
         "step": line.step // every,
         "peak": max(line.bytes),
-        "allowance": memory.allowance,
+        "allowance": memory.peak - max(line.bytes),
         "phase": line.peak_phase,
         "holders": [[holder.module, holder.bytes] for holder in memory.holders[:_HOLDERS]],
     }
