@@ -41,6 +41,7 @@ from ranp.pruning.batches import no_forward, split_pair
 from ranp.pruning.distributed import own_share
 from ranp.pruning.early_stop import AT_MOST
 from ranp.pruning.equations import check_sparsity
+from ranp.pruning.widths import Widths, nearest_widths
 from ranp.recompute import checkpointed
 from ranp.recording import make_record, write_record
 from ranp.report.terminal import plain, plan_summary
@@ -364,6 +365,16 @@ class Result:
         files = {name: out / name for name in names}
         write_record(out, make_record(self.chooser, self.plan, files=files, **about))
         return out
+
+    def as_widths(self) -> Widths:
+        """Return the argument of the network's constructor that comes nearest to the slim network.
+
+        So one can walk away with a line of plain code, `DynUNet(..., filters=[9, 20, 41])`.
+
+        Raises:
+            UsageError: The network keeps no argument that says how wide it is.
+        """
+        return nearest_widths(self.chooser, self.plan.alive(self.chooser.graph))
 
     def summary(self) -> dict[str, Any]:
         """Return the plan as plain values, for JSON."""

@@ -70,6 +70,7 @@ class UNet3D(nn.Module):
         super().__init__()
         _require_positive(in_channels=in_channels, classes=classes, levels=levels)
         _require_positive(base_width=base_width, width_cap=width_cap)
+        self.base_width = base_width
         widths = [min(base_width * 2**level, width_cap) for level in range(levels)]
         self.encoder = nn.ModuleList()
         channels = in_channels
