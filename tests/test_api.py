@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from monai.networks.nets import UNet
 from torch import nn
 from torch.nn import functional as F
 
@@ -93,6 +94,17 @@ def test_a_budget_of_memory_is_fitted_to_the_loaders_batches(monkeypatch):
 def test_how_much_must_be_said_once_and_be_possible(amounts, message):
     with pytest.raises(ranp.RanpError, match=message):
         ranp.prune(network(), batches(), F.cross_entropy, **amounts)
+
+
+def test_networks_with_instance_norm_come_down_to_a_budget_by_themselves():
+    """Residual additions tie their channels: by the paper's rule none of them could go."""
+    model = UNet(3, 1, 3, channels=(8, 16), strides=(2,), num_res_units=2)
+    result = ranp.prune(model, batches(2), F.cross_entropy, flops="20%")
+    assert result.after.gflops <= 0.2 * result.before.gflops
+    settings = result.plan.settings
+    assert (settings["coupling"], settings["floor"]) == ("mean", "auto")
+    by_name = ranp.prune(model, batches(2), F.cross_entropy, sparsity=0.2)
+    assert (by_name.plan.settings["coupling"], by_name.plan.settings["floor"]) == ("paper", 0)
 
 
 def endless():

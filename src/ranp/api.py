@@ -9,10 +9,17 @@ from torch import Tensor, nn
 
 from ranp import pipeline
 from ranp.errors import UsageError
-from ranp.fitting import Fit, TrainingStep, choices_to_try, fit_network, prune_network
+from ranp.fitting import (
+    Fit,
+    TrainingStep,
+    choice_for,
+    choices_to_try,
+    fit_network,
+    prune_network,
+)
 from ranp.fitting.machine import default_device
 from ranp.fitting.target import input_of
-from ranp.graph import ChannelGraph, ExampleInput, build_graph, split_batch
+from ranp.graph import ChannelGraph, ExampleInput, build_graph, split_batch, unwrap
 from ranp.pipeline import Result, Scoring
 from ranp.progress import ScoringBar
 from ranp.pruning import (
@@ -203,8 +210,8 @@ def prune(
     weights: ScoringWeights = "fresh",
     init: Init = "fresh",
     seed: int = 0,
-    coupling: Coupling = "paper",
-    floor: Floor = 0,
+    coupling: Coupling | None = None,
+    floor: Floor | None = None,
     multiple: int = 1,
     protect: Iterable[str] = (),
     switches: Mapping[str, Iterable[Any]] | None = None,
@@ -244,9 +251,11 @@ def prune(
             score the model's own weights.
         init: Weights of the slim network: "fresh", "orthogonal", or "keep" for the surviving ones.
         seed: Seed of all random numbers.
-        coupling: Rule for channels that are tied by additions (see `plan`).
+        coupling: Rule for channels that are tied by additions (see `plan`); the paper's if None,
+            or "mean" to reach budgets in networks with group, instance or layer norm.
         floor: Least number of neurons that every layer keeps, or "auto" for what the network
-            needs: as many as there are classes before a head, and never one.
+            needs: as many as there are classes before a head, and never one. If None, 0, or "auto"
+            where the coupling is not the paper's by itself.
         multiple: Round channel counts up to a multiple of it.
         protect: Layers whose neurons must all stay.
         switches: Attributes that decide which layers the forward calls, and their values (see
@@ -266,7 +275,8 @@ def prune(
     target = _target(sparsity, {"memory": memory, "flops": flops, "params": params})
     racing = _what_races(method, train, length)
     row = THIN if racing else method
-    choice = Choice.make(row, lam, resource, coupling, floor, multiple, seed)
+    how: dict[str, Any] = {"lam": lam, "resource": resource, "multiple": multiple, "seed": seed}
+    choice = choice_for(unwrap(model), target, row, coupling=coupling, floor=floor, **how)
     if choice.method.needs_data and loader is None:
         raise UsageError(f"{method} scores with data; give a loader")
     check_init(init)

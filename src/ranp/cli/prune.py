@@ -50,7 +50,7 @@ def command(
     with --batch; `ranp fit` has more to say of how it is trained).
     """
     from ranp.cli._scoring import ScoringListener, keep_interrupted, open_source
-    from ranp.fitting import TrainingStep, loss_by_output, prune_network
+    from ranp.fitting import TrainingStep, choice_for, loss_by_output, prune_network
     from ranp.fitting.machine import default_device
     from ranp.pipeline import trace
     from ranp.pruning.early_stop import AT_MOST
@@ -58,7 +58,8 @@ def command(
     target = amounts.target(sparsity)
     ensure_out(out)
     net = load_network(network, input_shape)
-    choice = choosing.choice(net)
+    method = choosing.method or "ranp-f"
+    choice = choice_for(net.model, target, method, **choosing.settings(net))
     source = open_source(
         net,
         [choice.method],

@@ -134,6 +134,36 @@ def fit_network(
     return Fit(**vars(made), **{**vars(fitted), "notes": (*notes, *fitted.notes)})
 
 
+def choice_for(
+    model: nn.Module,
+    target: Target,
+    method: str | Method,
+    *,
+    coupling: Coupling | None = None,
+    floor: Floor | None = None,
+    **settings: Any,
+) -> Choice:
+    """Return the choice that `prune` makes.
+
+    It is the paper's; where budgets are asked for, in networks that tie many channels, the coupling
+    that reaches them (see `choices_to_try`).
+
+    Args:
+        model: The full network.
+        target: Sparsity or budgets.
+        method: Method, or its name.
+        coupling: Rule for tied channels, if one is asked for.
+        floor: Least number of neurons of every layer, if one is asked for.
+        settings: As `Choice.make` takes them.
+    """
+    choice = Choice.make(method, coupling=coupling or "paper", floor=floor or 0, **settings)
+    by_budget = isinstance(target, tuple) and choice.method.selection.ranked
+    if by_budget and coupling is None and normalizes_samples(model):
+        reaching = REACHING[1] if floor is None else floor
+        return replace(choice, coupling=REACHING[0], floor=reaching)
+    return choice
+
+
 def choices_to_try(
     model: nn.Module,
     method: str | None,

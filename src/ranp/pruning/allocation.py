@@ -154,7 +154,9 @@ def thin_layers(graph: ChannelGraph, alive: Alive) -> list[str]:
     notes = []
     if single:
         others = f" and {len(single) - 1} more" if len(single) > 1 else ""
-        notes.append(f"layer '{single[0]}'{others} keeps a single channel")
+        notes.append(
+            f"layer '{single[0]}'{others} keeps a single channel; prune less, or give floor='auto'"
+        )
     heads = {name: int(alive[h.inputs].sum()) for name, h in layers if _gives_out(graph, h)}
     short = [
         (left, name)
@@ -165,9 +167,9 @@ def thin_layers(graph: ChannelGraph, alive: Alive) -> list[str]:
         left, name = min(short)
         notes.append(
             f"the last layer '{name}' has {len(graph.layers[name])} classes and reads {left} of "
-            f"{len(graph.layers[name].inputs)} channels"
+            f"{len(graph.layers[name].inputs)} channels; prune less, or protect what it reads"
         )
-    return [f"{note}; prune less, or give floor='auto'" for note in notes]
+    return notes
 
 
 def _gives_out(graph: ChannelGraph, layer: Layer) -> bool:
