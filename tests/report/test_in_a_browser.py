@@ -251,6 +251,26 @@ def test_it_prints(browser, tmp_path):
     page.close()
 
 
+def test_long_names_show_both_ends(browser, tmp_path):
+    record = record_of(make_chooser("unet"))
+    for number, layer in enumerate(record["layers"]):
+        layer["name"] = f"upsamples.{number}.conv_block.conv1.conv"
+        record["blocks"][number][0] = layer["name"]
+    write_record(tmp_path, record)
+    page = browser.open(write_report(tmp_path), width=1200)
+    ends = page.run(
+        "[...document.querySelectorAll('tbody th .name')].map((name) => {"
+        " const [head, tail] = name.children, cell = name.parentElement;"
+        " const right = (node) => node.getBoundingClientRect().right;"
+        " const em = parseFloat(getComputedStyle(cell).fontSize);"
+        " return [head.getBoundingClientRect().width / em, right(cell) - right(tail)]; })"
+    )
+    assert len(ends) >= len(record["layers"])
+    # "upsamples.1" takes about 5.5 em: layers differ in what is seen, and nothing is clipped.
+    assert all(width > 6 and room >= 0 for width, room in ends), ends
+    page.close()
+
+
 def test_hostile_names_are_text(browser, tmp_path):
     chooser = make_chooser("unet")
     record = record_of(chooser, network=HOSTILE, command=f"ranp prune {HOSTILE}", data=HOSTILE)
