@@ -1,4 +1,4 @@
-"""Rows 40 and 43: paths out of recipes, deep and huge values, an ASCII locale, little memory."""
+"""Rows 40, 42 and 43: paths out of recipes, other machines, ASCII, huge values, little memory."""
 
 from __future__ import annotations
 
@@ -134,3 +134,37 @@ def test_row_43_an_ascii_locale_a_read_only_home_and_few_files(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "o ä" / "report.html").stat().st_size > 10_000
+
+
+CHOICE = """
+import sys, torch, ranp
+from ranp.models import find_network
+from torch import nn
+torch.set_num_threads(int(sys.argv[1]))
+torch.manual_seed(0)
+x, y = torch.randn(2, 1, 16, 16, 16), torch.randint(3, (2, 16, 16, 16))
+model = find_network("unet3d").build(in_channels=1, classes=3, levels=2, base_width=8)
+result = ranp.prune(model, [(x, y)], nn.CrossEntropyLoss(), sparsity=0.5, floor=1)
+print({name: layer.kept for name, layer in result.plan.layers.items()})
+"""
+
+
+@pytest.mark.slow
+def test_row_42_other_cpus_and_threads_give_the_same_plan():
+    machines = [
+        ({}, 1),
+        ({}, 2),
+        ({}, 4),
+        ({"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"}, 1),
+        ({"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}, 2),
+    ]
+    plans = {
+        subprocess.run(
+            [sys.executable, "-c", CHOICE, str(threads)],
+            env={**os.environ, **settings},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for settings, threads in machines
+    }
+    assert len(plans) == 1
