@@ -12,7 +12,9 @@ JOBS   ?= 2
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,nnunet]"
+	# nnU-Net brings it by way of timm and does not use it; this build breaks torchmetrics and lightning.
+	$(BIN)/pip uninstall --quiet --yes torchvision
 	@touch $(STAMP)
 
 demo: $(STAMP)  ## the main job on embedded synthetic data, within a minute
