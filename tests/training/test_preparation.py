@@ -30,7 +30,7 @@ def calls(monkeypatch):
 
         return call
 
-    monkeypatch.setattr(build, "describe_inputs", counted("traces", build.describe_inputs))
+    monkeypatch.setattr(build, "protect_patterns", counted("traces", build.protect_patterns))
     monkeypatch.setattr(slim, "rebuild_slim", counted("slim networks", slim.rebuild_slim))
     dataset = DATASETS["hippocampus"]
 
