@@ -46,6 +46,10 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+SLOW = {"docs/speed.md", "docs/howto/deploy.md", "docs/howto/distributed-scoring.md"}
+"""Pages that measure, export, or start processes."""
+
+
 @pytest.fixture
 def empty_directory(tmp_path, monkeypatch):
     """A directory to work in, whose modules are forgotten afterwards."""
@@ -60,7 +64,15 @@ def empty_directory(tmp_path, monkeypatch):
             del sys.modules[name]
 
 
-@pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(
+            page, id=name_of(page), marks=pytest.mark.slow if name_of(page) in SLOW else ()
+        )
+        for page in WITH_CODE
+    ],
+)
 def test_code_blocks_run(page, empty_directory):
     PREPARED.get(name_of(page), lambda: None)()
     torch.manual_seed(0)

@@ -123,7 +123,7 @@ def test_a_job_that_fails_is_named_with_its_log(tmp_path, local_executor):
     assert "three is too many" in Path(log).read_text()
 
 
-@pytest.mark.parametrize("jobs", [2, "local"])
+@pytest.mark.parametrize("jobs", [2, pytest.param("local", marks=pytest.mark.slow)])
 def test_the_same_cells_bit_for_bit(tiny, crops, tmp_path, jobs, request):
     if jobs == "local":
         request.getfixturevalue("local_executor")
