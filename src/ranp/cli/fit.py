@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -30,6 +30,10 @@ from ranp.cli._options import (
     grouped,
 )
 
+if TYPE_CHECKING:
+    from ranp.fitting import TrainingStep
+    from ranp.pipeline import Traced
+
 
 @dataclass(frozen=True)
 class StepOptions:
@@ -54,6 +58,20 @@ class StepOptions:
         typer.Option(help="What memory is predicted for; CUDA if there is one here."),
     ] = None
 
+    def step(self, batch: int | None, sample: tuple[int, ...]) -> TrainingStep:
+        """Return the step with a batch of its own, if any, and samples of a shape."""
+        from ranp.fitting import TrainingStep
+        from ranp.fitting.machine import default_device
+
+        return TrainingStep(
+            batch=batch or self.batch,
+            sample=sample,
+            optimizer=self.optimizer,
+            precision=self.precision,
+            recompute=self.recompute,
+            device=self.device or default_device(),
+        )
+
 
 @grouped
 def command(
@@ -72,22 +90,8 @@ def command(
     Memory is predicted, nothing is allocated that does not fit. Scoring uses smaller volumes than
     training where those would be slow; `--size` sets their edge.
     """
-    from ranp.cli._scoring import (
-        DEFAULT_SAMPLES,
-        ScoringListener,
-        keep_interrupted,
-        open_source,
-        volume,
-    )
-    from ranp.fitting import (
-        DoesNotFit,
-        TrainingStep,
-        choices_to_try,
-        fit_network,
-        loss_by_output,
-    )
-    from ranp.fitting.machine import default_device
-    from ranp.fitting.scoring import scoring_size
+    from ranp.cli._scoring import ScoringListener, keep_interrupted, open_source
+    from ranp.fitting import DoesNotFit, choices_to_try, fit_network, loss_by_output
     from ranp.pipeline import trace
     from ranp.pruning import Scores
 
@@ -97,26 +101,12 @@ def command(
     net, batch = load_sample_network(network, training.input_shape, batch)
     choices = choices_to_try(net.model, choosing.method, budgets, **choosing.settings(net))
     row = choices[0].method
-    step = TrainingStep(
-        batch=batch or training.batch,
-        sample=net.input_shape[1:],
-        optimizer=training.optimizer,
-        precision=training.precision,
-        recompute=training.recompute,
-        device=training.device or default_device(),
-    )
+    step = training.step(batch, net.input_shape[1:])
     traced = trace(net.model, example_input=net.input_shape, protect=choosing.protect or ())
     loaded = None if scores is None else Scores.load(scores)
     together = 1
-    scored = row.needs_data and loaded is None
-    if net.spec is not None and scored and scoring.size is None:
-        size, together = scoring_size(
-            traced,
-            net.input_shape,
-            partial(volume, net),
-            scoring.samples or DEFAULT_SAMPLES,
-        )
-        scoring = replace(scoring, size=size)
+    if row.needs_data and loaded is None:
+        scoring, together = _scored_at(net, traced, scoring)
     methods = [] if loaded else [row]
     source = open_source(net, methods, scoring, batch=together, seed=choosing.seed)
     about = None
@@ -153,6 +143,18 @@ def command(
             show_json({"network": network, **error.to_dict()})
         raise
     show_result(output, result, out, about, scored_with=about)
+
+
+def _scored_at(net: Network, traced: Traced, scoring: ScoringOptions) -> tuple[ScoringOptions, int]:
+    """Return how a known network is scored, smaller than it is trained, and how many at a time."""
+    from ranp.cli._scoring import DEFAULT_SAMPLES, volume
+    from ranp.fitting.scoring import scoring_size
+
+    if net.spec is None or scoring.size is not None:
+        return scoring, 1
+    samples = scoring.samples or DEFAULT_SAMPLES
+    size, together = scoring_size(traced, net.input_shape, partial(volume, net), samples)
+    return replace(scoring, size=size), together
 
 
 def _edge(net: Network, size: int | None) -> str:

@@ -107,13 +107,8 @@ def score(
                 for each in statistics
                 if isinstance(each, Once)
             },
-            settings={
-                "weights": weights,
-                "seed": seed,
-                "per": per,
-                "ranp": __version__,
-                **(source or {}),
-            },
+            settings={"weights": weights, "seed": seed, "per": per, "ranp": __version__}
+            | dict(source or {}),
             fingerprint=fingerprint(graph),
         )
         if resume is not None:
