@@ -64,7 +64,12 @@ def _make_row(study: Study, method: str) -> TableRow:
     plan = None
     if method != "full":
         plan = study.choice(_DEEP, method, Amount(sparsity=study.sparsity(_DEEP)), 0)
-    changes: dict[str, Any] = {"batch": batch, "epochs": epochs, "optimizer__lr": 0.01}
+    changes: dict[str, Any] = {
+        "batch": batch,
+        "epochs": epochs,
+        "optimizer__lr": 0.01,
+        "validate_every": 1,  # a curve, not its end
+    }
     if study.scale == "paper":
         changes["data__size"] = 128  # "the largest spatial size of one sample on a single GPU"
     if study.scale == "smoke":
