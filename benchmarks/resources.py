@@ -8,8 +8,10 @@ each in a process of its own (see `_step_memory`). Takes about ten minutes.
 from __future__ import annotations
 
 import tempfile
+import time
 from itertools import product
 from pathlib import Path
+from unittest import mock
 
 import torch
 from torch.nn import functional as F
@@ -29,6 +31,7 @@ from ranp.datasets.loader import Loader
 from ranp.models import find_network
 from ranp.resources import predict_training_memory
 from ranp.resources.step_memory import zero_label_loss
+from ranp.resources.step_model import NotAProduct, StepModel
 
 SIZES = {
     "unet3d-shapenet": ((2, 1, 16, 16, 16), (1, 1, 32, 32, 32)),
@@ -97,6 +100,7 @@ def run() -> None:
                     )
     print(f"Largest error: {max(errors, key=abs):+.1%}")
     compare_losses()
+    compare_searches()
     print("\nNetworks fitted to a budget (MiB)")
     print(
         f"{'network':18} {'input':15} {'sparsity':>8} "
@@ -128,6 +132,31 @@ def compare_losses() -> None:
             f"{predicted / _MIB:9.1f} {measured / _MIB:9.1f} {predicted / measured - 1:+7.1%}",
             flush=True,
         )
+
+
+def compare_searches(name: str = "DynUNet", edge: int = 128) -> None:
+    """Prints how long `fit` takes if peaks are computed, and if every trial is simulated."""
+    x, y = torch.randn(1, 1, 32, 32, 32), torch.zeros(1, 1, 32, 32, 32)
+
+    def seconds() -> float:
+        began = time.process_time()
+        ranp.fit(
+            build_segmenting(name, 3),
+            [(x, y)],
+            lambda output, target: dice_ce(output),
+            memory="60%",
+            batch=2,
+            input=(1, edge, edge, edge),
+            device="cuda",
+            method="ranp-f",
+        )
+        return time.process_time() - began
+
+    computed = seconds()
+    with mock.patch.object(StepModel, "of", side_effect=NotAProduct):
+        simulated = seconds()
+    print(f"\nfit --memory, {name} at {edge}^3 (CPU seconds)")
+    print(f"simulated {simulated:.1f}, computed {computed:.1f}: {computed / simulated:.2f} of it")
 
 
 def measure_fitted(name: str, shape: tuple[int, ...], budget: int) -> tuple[float, float, int]:

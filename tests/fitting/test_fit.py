@@ -322,6 +322,22 @@ def test_it_is_saved_with_the_timelines_of_its_step(model, loader, loss, tmp_pat
     assert 0 < lines["full"]["backward"] < lines["full"]["step"] <= len(lines["full"]["bytes"])
 
 
+def test_terminal_page_and_json_show_one_number(model, loader, loss, tmp_path):
+    step = {"batch": 1, "input": (2, 24, 24, 24), "device": "cuda", "precision": "bf16"}
+    result = ranp.fit(model, loader, loss, flops="60%", memory="8GiB", **step)
+    text, page = str(result), write_report(result.save(tmp_path)).read_text()
+    found = result.summary()
+    assert list(found)[1:4] == ["budgets", "step", "loss"] and found["loss"] == "cross_entropy"
+    first = "Budgets: batch 1, 2x24x24x24, adam, bf16 mixed precision, cuda, cross_entropy"
+    assert text.startswith(first)
+    for name in ("full", "slim"):
+        peak = result.memory[name].peak
+        assert found["figures"][name]["memory"] == found["memory"][name]["peak"] == peak
+        assert f"{peak / MiB:.1f} MiB" in text and f"{peak / MiB:.1f}" in page
+    assert found["predicted_peak_bytes"] == result.memory["slim"].peak
+    assert "cross_entropy" in page and "8.00 GiB" in page and "8.00 GiB" in text
+
+
 def test_the_summary_names_budget_peak_and_alternatives(model, loader, loss):
     large = {"batch": 2, "input": (2, 96, 96, 96), "device": "cuda"}
     budget = 0.5 * peak(model, edge=96, device="cuda")
