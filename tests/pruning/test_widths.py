@@ -54,7 +54,8 @@ def test_the_argument_builds_what_it_says(
     built = ranp.count(build(**{argument: widths.value}), SHAPE)
     assert widths.gflops == pytest.approx(built.gflops, rel=1e-9)
     assert widths.difference == pytest.approx(built.gflops / result.after.gflops - 1)
-    assert abs(widths.difference) < 0.35
+    # A list comes near; a single width goes in steps that leave whole numbers in all layers.
+    assert abs(widths.difference) < (0.1 if isinstance(full, list) else 0.35)
     assert str(widths) == f"{argument}={widths.value}"
     assert f"{100 * widths.difference:+.1f} %" in repr(widths)
 

@@ -93,7 +93,8 @@ def sparsity_within(chooser: Chooser, budgets: Sequence[Budget]) -> float:
         raise InfeasibleError(
             f"{chooser.choice.method.name} cannot come down to {budget}: at its largest feasible "
             f"sparsity, {floor_sparsity(most)}, the network still costs "
-            f"{describe(budget.resource, budget.total(chooser.costs(smallest)))}",
+            f"{describe(budget.resource, budget.total(chooser.costs(smallest)))}; "
+            "allow at least that",
             max_sparsity=most,
         )
     return sparsity

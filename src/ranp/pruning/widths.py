@@ -24,6 +24,10 @@ _WIDTHS = {
 """Arguments that say how wide a network is, and where its instances keep them."""
 
 
+_SCALES = sorted(np.geomspace(0.6, 1.6, 81).tolist(), key=lambda scale: abs(math.log(scale)))
+"""Factors that averages are tried with, the least change first."""
+
+
 @dataclass(frozen=True)
 class Widths:
     """An argument of a network's constructor that comes nearest to a slim network.
@@ -58,8 +62,8 @@ class Widths:
 def nearest_widths(chooser: Chooser, alive: Alive) -> Widths:
     """Return the constructor's argument that comes nearest to a slim network.
 
-    Where the argument lists widths, each becomes what the layers that have it keep on average; a
-    single width becomes the one with the nearest FLOPs.
+    Where the argument lists widths, each becomes what the layers that have it keep on average, all
+    scaled to the nearest FLOPs; a single width becomes the one with the nearest FLOPs.
 
     Args:
         chooser: Chooser of the full network.
@@ -115,15 +119,25 @@ def _listed(chooser: Chooser, alive: Alive, full: Sequence[int]) -> tuple[list[i
         for name in bundle.votes:
             width = len(layers[name])
             step[width] = math.lcm(step.get(width, 1), max(width // len(bundle.classes), 1))
-    slim = {
-        width: max(round(float(np.mean(numbers)) / step.get(width, 1)), 1) * step.get(width, 1)
-        for width, numbers in kept.items()
-    }
-    counts = []
-    for bundle in chooser.bundles:
-        width = max((len(layers[name]) for name in bundle.votes), default=1)
-        counts.append(round(len(bundle.classes) * slim.get(width, width) / width))
-    return [slim.get(width, width) for width in full], _keep(chooser, counts)
+    means = {width: float(np.mean(numbers)) for width, numbers in kept.items()}
+    wanted = chooser.costs(alive).gflops
+    best: tuple[float, dict[int, int], Alive] | None = None
+    for scale in _SCALES:
+        slim = {
+            width: min(max(round(scale * mean / step.get(width, 1)), 1) * step.get(width, 1), width)
+            for width, mean in means.items()
+        }
+        counts = []
+        for bundle in chooser.bundles:
+            width = max((len(layers[name]) for name in bundle.votes), default=1)
+            counts.append(round(len(bundle.classes) * slim.get(width, width) / width))
+        network = _keep(chooser, counts)
+        off = abs(chooser.costs(network).gflops - wanted)
+        if best is None or off < best[0]:
+            best = (off, slim, network)
+    assert best is not None
+    _, slim, network = best
+    return [slim.get(width, width) for width in full], network
 
 
 def _keep(chooser: Chooser, counts: Sequence[int]) -> Alive:
