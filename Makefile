@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 # Two test processes with one compute thread each: fastest on a small machine, and no oversubscription.
 JOBS   ?= 2
 
-.PHONY: demo test lint slow matrix bench docs networks clean
+.PHONY: demo test lint slow matrix peers bench docs networks clean
 .DEFAULT_GOAL := test
 
 $(STAMP): pyproject.toml constraints.txt
@@ -34,6 +34,9 @@ slow: $(STAMP)  ## the tests that take minutes
 
 matrix: $(STAMP)  ## the tests as other machines would run them, as far as this one can imitate them
 	$(BIN)/python -m tests.matrix $(TESTS)
+
+peers: $(STAMP)  ## ranp and Torch-Pruning side by side, over the small networks of the zoo
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.peers
 
 bench: $(STAMP)  ## speed and memory, as ratios measured side by side
 	$(BIN)/python -m benchmarks
