@@ -129,6 +129,19 @@ def test_a_loss_that_is_no_number_names_the_batch(tmp_path, crops, tiny):
     assert error.value.exit_code == 1
 
 
+def test_a_network_that_fails_is_named_with_line_and_shape(tmp_path, crops, tiny):
+    class Broken(Plain):
+        def forward(self, x):
+            if len(x) == 2:
+                raise ValueError("too small")
+            return super().forward(x)
+
+    job = Job(tiny(network__options={}), tmp_path / "run", crops, factory=Broken)
+    reason = r"the network fails: ValueError: too small \(test_loop.py:\d+\); it was given 2x1x24"
+    with pytest.raises(UsageError, match=reason):
+        train(job)
+
+
 def test_a_loss_that_is_no_scalar_is_refused(tmp_path, crops, tiny, monkeypatch):
     from ranp.datasets.tasks import Segmentation
 

@@ -32,6 +32,7 @@ from ranp.training.config import LoopConfig
 from ranp.training.distributed import interleaved, share_buffers, summed
 from ranp.training.listeners import Listener, Step
 from ranp.training.optim import learning_rate, make_optimizer
+from ranp.user_code import blame
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -161,7 +162,10 @@ class Trainer:
             batch = self._on_device(on_host)
             waits = position + 1 < len(micro_batches)
             with fabric.no_backward_sync(self.network, enabled=waits):
-                loss = self.task.loss(self.network(batch["x"]), batch)
+                shape = "x".join(map(str, batch["x"].shape))
+                with blame("the network", f"; it was given {shape}: try larger samples or batches"):
+                    output = self.network(batch["x"])
+                loss = self.task.loss(output, batch)
                 _require_scalar(loss)
                 fabric.backward(loss / len(micro_batches))
             total += float(loss.detach())
