@@ -46,8 +46,11 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-SLOW = {"docs/speed.md", "docs/howto/deploy.md", "docs/howto/distributed-scoring.md"}
-"""Pages that measure, export, or start processes."""
+SLOW = {
+    *("docs/speed.md", "docs/compare.md"),
+    *("docs/howto/deploy.md", "docs/howto/distributed-scoring.md"),
+}
+"""Pages that measure, train, export, or start processes."""
 
 
 @pytest.fixture

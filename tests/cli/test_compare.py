@@ -83,9 +83,8 @@ def test_what_makes_no_sense_is_refused_in_a_line(ranp, crops, tmp_path, argumen
     assert reason in outcome.err and outcome.err.count("\n") == 1 and outcome.out == ""
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_killed_half_way_it_goes_on_and_computes_nothing_twice(ranp, crops, tmp_path, number):
     out = tmp_path / "out"
     arguments = ["compare", *SMALL, "--data", str(crops), "--out", str(out), "--seeds", "1"]

@@ -114,6 +114,7 @@ def test_jobs_of_a_cluster_compute_a_cell_each(tmp_path, local_executor):
     assert first != second and str(os.getpid()) not in (*first, *second)
 
 
+@pytest.mark.slow
 def test_a_job_that_fails_is_named_with_its_log(tmp_path, local_executor):
     store = Store(tmp_path / "cells")
     with pytest.raises(RanpError, match=r"three is too many.*its log is .*1 of 6 jobs") as caught:

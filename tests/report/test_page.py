@@ -210,8 +210,8 @@ def test_errors_name_the_way_out(chooser, tmp_path):
 @pytest.mark.parametrize(
     ("network", "neurons"),
     [
-        pytest.param("unet3d-23-shapenet", 9042, marks=pytest.mark.slow),
-        ("i3d-ucf101", 7381),
+        ("unet3d-23-shapenet", 9042),
+        pytest.param("i3d-ucf101", 7381, marks=pytest.mark.slow),
     ],
 )
 def test_pages_of_the_papers_networks_are_below_a_megabyte(tmp_path, network, neurons):

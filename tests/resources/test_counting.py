@@ -76,7 +76,9 @@ def test_macs_are_half_of_what_pytorch_counts(name):
     assert total(count(model, graph, convention="macs")) == counted_by_pytorch(model, inputs)
 
 
-@pytest.mark.parametrize("name", ["unet3d-brats", "mobilenetv2-ucf101"])
+@pytest.mark.parametrize(
+    "name", ["unet3d-brats", pytest.param("mobilenetv2-ucf101", marks=pytest.mark.slow)]
+)
 def test_macs_of_the_papers_networks(name):
     model = build_network(name)
     graph = build_graph(model, SMALL[name])

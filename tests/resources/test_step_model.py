@@ -51,7 +51,7 @@ def random_choice(graph, seed):
 @pytest.mark.parametrize(
     ("build", "device", "options"),
     [
-        (Normalised, "cpu", {}),
+        pytest.param(Normalised, "cpu", {}, marks=pytest.mark.slow),
         (Normalised, "cuda", {"precision": "16", "recompute": True}),
         (lambda: UNet3D(1, 3, levels=2, base_width=6), "cpu", {"recompute": True}),
     ],
