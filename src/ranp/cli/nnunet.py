@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from ranp.cli._common import say, show, show_json
-from ranp.cli._options import JsonOption, QuietOption
+from ranp.cli._options import FloorOption, JsonOption, QuietOption
 
 app = typer.Typer(help="Slim networks for nnU-Net v2, in its plans files.", no_args_is_help=True)
 
@@ -37,6 +37,11 @@ def prune(
         float | None, typer.Option(help="Share of neurons to remove, in the place of budgets.")
     ] = None,
     method: Annotated[str, typer.Option(help="See `ranp methods`.")] = "ranp-f",
+    coupling: Annotated[
+        Literal["paper", "sum", "max", "mean"] | None,
+        typer.Option(help="How channels that are tied by additions are decided."),
+    ] = None,
+    floor: FloorOption = None,
     fold: Annotated[
         str, typer.Option(help="Fold whose training cases are scored with, or all.")
     ] = "0",
@@ -68,6 +73,8 @@ def prune(
         params=params,
         sparsity=sparsity,
         method=method,
+        coupling=coupling,
+        floor=floor,
         fold="all" if fold == "all" else int(fold),
         batches=batches,
         out_plans=out_plans,

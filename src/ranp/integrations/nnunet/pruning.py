@@ -27,7 +27,7 @@ from ranp.integrations.nnunet.plans import (
     write_slim_plans,
 )
 from ranp.integrations.nnunet.trainer import Fold, open_trainer, seeded
-from ranp.pruning import make_forward
+from ranp.pruning import Coupling, Floor, make_forward
 from ranp.recording import make_record, timeline_of, write_record
 from ranp.report.page import write_report
 from ranp.resources import predict_training_memory
@@ -67,6 +67,8 @@ def prune_plans(
     params: Amount | None = None,
     sparsity: float | None = None,
     method: str = "ranp-f",
+    coupling: Coupling | None = None,
+    floor: Floor | None = None,
     fold: Fold = 0,
     batches: int = 8,
     out_plans: str | None = None,
@@ -91,6 +93,8 @@ def prune_plans(
         params: Budget of parameters: "3M", "10%".
         sparsity: Share of neurons to remove, in the place of budgets.
         method: A name out of `ranp.METHODS`.
+        coupling: Rule for channels that are tied by additions (see `ranp.fit`).
+        floor: Least number of neurons that every layer keeps, or "auto".
         fold: Fold whose training cases are scored with; "all" takes all cases.
         batches: Number of batches to score with: nnU-Net's loaders never end.
         out_plans: Name of the slim plans; the plans' name with "_ranp" if not given.
@@ -119,6 +123,8 @@ def prune_plans(
         task = _Task.of(opened, device)
         tell(f"Scoring {batches} batches of {folder.name} {configuration}, fold {fold}.")
         how: dict[str, Any] = {"method": method, "batches": batches, "seed": seed, "init": "keep"}
+        given = {"coupling": coupling, "floor": floor}
+        how |= {each: value for each, value in given.items() if value is not None}
         result, memories = task.fit(budgets, how) if sparsity is None else task.prune(sparsity, how)
     full = opened.configuration_manager.configuration
     about = SlimConfiguration(
