@@ -15,7 +15,8 @@ from torch.nn import functional as F
 
 import ranp
 from ranp.graph import build_graph
-from ranp.pipeline import Events, Scoring, peek, prune, trace
+from ranp.peeking import peek
+from ranp.pipeline import Events, Scoring, prune, trace
 from ranp.pruning import METHODS, Choice, make_forward
 from ranp.resources import count
 from ranp.resources.budgets import RESOURCES

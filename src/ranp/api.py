@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from torch import Tensor, nn
+from torch import nn
 
 from ranp import pipeline
 from ranp.errors import UsageError
@@ -18,8 +18,8 @@ from ranp.fitting import (
     prune_network,
 )
 from ranp.fitting.machine import default_device
-from ranp.fitting.target import input_of
 from ranp.graph import ChannelGraph, ExampleInput, build_graph, split_batch, unwrap
+from ranp.peeking import peek
 from ranp.pipeline import Result, Scoring
 from ranp.progress import ScoringBar
 from ranp.pruning import (
@@ -145,11 +145,11 @@ def plan(
         InfeasibleError: A layer would lose all its neurons.
     """
     choice = Choice.make(method, lam, resource, coupling, floor, multiple, seed)
-    traced = _traced(model, example_input, graph, protect)
+    traced = pipeline.trace(model, example_input=example_input, graph=graph, protect=protect)
     return pipeline.make_plan(traced.chooser(choice, scores), sparsity, traced.protect)
 
 
-def search(
+def search(  # noqa: D417
     model: nn.Module,
     scores: Scores | None = None,
     *,
@@ -175,19 +175,11 @@ def search(
         rule: "paper" asks each layer's own mask, as Algorithm 2 does, depthwise layers included;
             "coupled" asks the slim network, where tied layers keep what one of them keeps. `prune`
             refuses by "coupled".
-        method: As in `plan`.
-        lam: As in `plan`.
-        resource: As in `plan`.
-        coupling: As in `plan`.
-        floor: As in `plan`.
-        multiple: As in `plan`.
-        seed: As in `plan`.
-        example_input: As in `plan`.
-        graph: As in `plan`.
-        protect: As in `plan`.
+        method, lam, resource, coupling, floor, multiple, seed, example_input, graph, protect:
+            As in `plan`.
     """
     choice = Choice.make(method, lam, resource, coupling, floor, multiple, seed)
-    traced = _traced(model, example_input, graph, protect)
+    traced = pipeline.trace(model, example_input=example_input, graph=graph, protect=protect)
     return traced.chooser(choice, scores).max_sparsity(rule)
 
 
@@ -282,7 +274,7 @@ def prune(
     check_init(init)
     traced = pipeline.trace(
         model,
-        loader if memory is None else pipeline.peek(loader),
+        loader if memory is None else peek(loader),
         example_input=example_input,
         forward=forward,
         protect=protect,
@@ -294,7 +286,7 @@ def prune(
     step = None
     if memory is not None:
         traced_at = traced.graph.inputs.shapes[0]
-        batch, *_ = _input_shape(traced.batches, forward) or traced_at
+        batch, *_ = traced.batches.input_shape(forward) or traced_at
         step = TrainingStep(batch=batch, sample=traced_at[1:], device=default_device())
     if racing:
         choice = win_race(traced, *racing, target, choice, loss, step)
@@ -334,7 +326,7 @@ def _most(batches: Batches) -> dict[str, Any]:
     return {"batches": None if auto else batches, "until_stable": auto}
 
 
-def fit(
+def fit(  # noqa: D417
     model: nn.Module,
     loader: Iterable[Any] | None = None,
     loss: LossFunction | None = None,
@@ -397,24 +389,15 @@ def fit(
         device: Device to predict memory for, "cpu" or "cuda"; CUDA if there is one.
         forward: `forward(model, batch)` -> scalar tensor, instead of `loss`.
         scores: Scores of the model, instead of a loader.
-        batches: As in `score`.
-        weights: As in `prune`.
-        init: As in `prune`.
         method: As in `prune`; if None, whichever of RANP's methods keeps the most neurons within
             the budgets.
-        lam: As in `prune`.
-        resource: As in `prune`.
         coupling: As in `prune`; if None, the paper's, and without a method, for networks with
             group, instance or layer norm, "mean" with the floor "auto" if that prunes less.
         floor: As in `prune`; what goes with the coupling if None.
-        multiple: As in `prune`.
-        seed: As in `prune`.
-        protect: As in `prune`.
         per: As in `prune`; samples are scored one by one in any case where memory is short.
-        switches: As in `prune`.
-        train: As in `prune`.
-        length: As in `prune`.
-        progress: As in `prune`.
+        batches: As in `score`.
+        lam, resource, weights, init, seed, multiple, protect, switches, train, length, progress:
+            As in `prune`.
 
     Returns:
         What `ranp.prune` returns, with the sparsity, the budgets, what the networks cost, which
@@ -439,8 +422,8 @@ def fit(
         multiple=multiple,
         seed=seed,
     )
-    peeked = pipeline.peek(loader)
-    shape = _input_shape(peeked, forward)
+    peeked = peek(loader)
+    shape = peeked.input_shape(forward)
     if loader is not None and peeked.first is None:
         raise UsageError("the loader is empty: it yields no batch")
     if input is not None:
@@ -469,29 +452,3 @@ def fit(
         choices = (win_race(traced, *racing, budgets, choices[0], loss, step),)
     with ScoringBar(progress) as events:
         return fit_network(traced, budgets, step, choices, scoring, init=init, events=events)
-
-
-def _input_shape(batches: pipeline.Batches, forward: Forward | None) -> tuple[int, ...]:
-    """Return the shape of the first batch's input; () without a batch."""
-    if batches.first is None:
-        return ()
-    if forward is not None:
-        return tuple(input_of(batches.first).shape)
-    x, _ = batches.pair
-    if x is not None and not isinstance(x, Tensor):
-        raise UsageError(
-            "the batch's input is not a single tensor: give a forward(model, batch), and say "
-            "what is trained with by batch and input"
-        )
-    return () if x is None else tuple(x.shape)
-
-
-def _traced(
-    model: nn.Module,
-    example_input: ExampleInput | None,
-    graph: ChannelGraph | None,
-    protect: Iterable[str],
-) -> pipeline.Traced:
-    if graph is None and example_input is None:
-        raise UsageError("give an example_input or a graph: the model must be traced")
-    return pipeline.trace(model, example_input=example_input, graph=graph, protect=protect)

@@ -7,23 +7,22 @@ The Python API, the commands, training and the experiments call these functions;
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Group, RenderableType
 from rich.text import Text
-from torch import Tensor, nn
+from torch import nn
 
 from ranp.display import html_text
 from ranp.errors import UsageError
 from ranp.files import ensure_directory
 from ranp.graph import Alive, ChannelGraph, ExampleInput, build_graph, protect_patterns, unwrap
+from ranp.peeking import Batches, peek
 from ranp.pruning import (
     Choice,
     Chooser,
@@ -37,7 +36,7 @@ from ranp.pruning import (
 )
 from ranp.pruning import score as score_neurons
 from ranp.pruning.allocation import thin_layers
-from ranp.pruning.batches import no_forward, split_pair
+from ranp.pruning.batches import no_forward
 from ranp.pruning.distributed import own_share
 from ranp.pruning.early_stop import AT_MOST
 from ranp.pruning.equations import check_sparsity
@@ -70,52 +69,6 @@ class Events:
 
     def on_trial(self, sparsity: float, figures: Mapping[str, float]) -> None:
         """Called for each network that was measured on the way to a budget."""
-
-
-@dataclass(frozen=True)
-class Batches:
-    """A loader whose first batch was looked at.
-
-    Attributes:
-        loader: Yields batches, the first one included; None if there is none.
-        first: The first batch; None if there is none.
-    """
-
-    loader: Iterable[Any] | None = None
-    first: Any = None
-
-    @property
-    def pair(self) -> tuple[Any, Any]:
-        """Input and target of the first batch; None and None without one."""
-        return (None, None) if self.first is None else split_pair(self.first)
-
-
-def peek(loader: Iterable[Any] | None) -> Batches:
-    """Look at the first batch of a loader, which is opened once for it and for scoring."""
-    if loader is None:
-        return Batches()
-    if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
-        raise UsageError(f"loader must yield batches, got {type(loader).__name__}")
-    with torch.random.fork_rng():  # a shuffled loader draws its order when it is opened
-        iterator = iter(loader)
-        first = next(iterator, None)
-    rest = iterator if first is None else chain([first], iterator)
-    return Batches(_Peeked(loader, rest), first)
-
-
-class _Peeked:
-    """A loader that was opened for its first batch: the first run through it goes on from there."""
-
-    def __init__(self, loader: Iterable[Any], opened: Iterator[Any]) -> None:
-        self._loader = loader
-        self._opened: Iterator[Any] | None = opened
-
-    def __iter__(self) -> Iterator[Any]:
-        opened, self._opened = self._opened, None
-        return iter(self._loader) if opened is None else opened
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)  # how it is shared out among processes
 
 
 @dataclass(frozen=True)
@@ -170,29 +123,9 @@ def trace(
         return Traced(model, graph, batches, protect)
     if example_input is None:
         batches = peek(batches.loader) if batches.first is None else batches
-        example_input = _example(batches, forward)
+        example_input = batches.example(forward)
     graph = build_graph(model, example_input, protect=protect, switches=switches)
     return Traced(model, graph, batches, protect)
-
-
-def _example(batches: Batches, forward: Forward | None) -> ExampleInput:
-    """Return one sample of the first batch to trace with."""
-    if batches.first is None and batches.loader is not None:
-        raise UsageError("the loader is empty: it yields no batch")
-    if batches.first is None:
-        raise UsageError("give an example_input: there is no batch to take it from")
-    try:
-        x, _ = batches.pair
-    except UsageError as error:
-        if forward is None:
-            raise
-        raise UsageError(
-            "give an example_input: only your forward knows what a batch is made of"
-        ) from error
-    if not isinstance(x, Tensor):
-        raise UsageError("give an example_input: the batch's input is not a single tensor")
-    # A shape stands for floating-point numbers, on the model's device.
-    return (1, *x.shape[1:]) if x.is_floating_point() else x[:1]
 
 
 def _check_protected(model: nn.Module, graph: ChannelGraph, protect: tuple[str, ...]) -> None:

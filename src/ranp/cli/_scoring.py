@@ -20,7 +20,8 @@ from ranp.cli._options import ScoringOptions
 from ranp.datasets import find_dataset, open_cases, synthetic_cases
 from ranp.datasets.loader import Loader
 from ranp.errors import UsageError
-from ranp.pipeline import Batches, Scoring, peek
+from ranp.peeking import Batches, peek
+from ranp.pipeline import Scoring
 from ranp.progress import ScoringBar
 from ranp.pruning import Method, Scores, make_forward
 from ranp.pruning.batches import batch_size

@@ -21,7 +21,8 @@ from ranp.datasets.loader import Loader
 from ranp.errors import InfeasibleError, UsageError
 from ranp.experiments.cpu_clock import CpuClock
 from ranp.files import canonical_json, sha256
-from ranp.pipeline import Batches, Scoring, Traced
+from ranp.peeking import Batches
+from ranp.pipeline import Scoring, Traced
 from ranp.pruning import Choice, Chooser, Method, Scores
 from ranp.pruning.search import DELTA, meet_budget
 from ranp.resources import Costs, count, predict_training_memory

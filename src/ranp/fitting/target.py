@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils import _pytree as pytree
 
-from ranp.errors import UsageError
 from ranp.fitting.training_step import TrainingStep
 from ranp.graph.known_values import Tiled
+from ranp.peeking import input_of
 from ranp.pruning import Forward
-from ranp.pruning.batches import name_of, split_pair
+from ranp.pruning.batches import name_of
 from ranp.resources.training_memory import Loss
 
 
@@ -76,27 +76,6 @@ def batch_like(forward: Forward, batch: Any) -> StepInputAt:
         return StepInput(pytree.tree_map(make, batch), forward=forward, name=name_of(forward))
 
     return at
-
-
-def input_of(batch: Any) -> Tensor:
-    """Return the input in a batch: that of a pair, or the first floating point tensor.
-
-    Raises:
-        UsageError: There is none.
-    """
-    try:
-        x, _ = split_pair(batch)
-    except UsageError:
-        x = None
-    tensors = [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)]
-    found = (t for t in tensors if t.is_floating_point() and t.dim() > 1)
-    x = x if isinstance(x, Tensor) else next(found, None)
-    if x is None:
-        raise UsageError(
-            "a batch must hold a floating point tensor to train with, got "
-            f"{type(batch).__name__} without one; give batch and input, and no loader"
-        )
-    return x
 
 
 def _is_downsampled(shape: tuple[int, ...], space: tuple[int, ...]) -> bool:

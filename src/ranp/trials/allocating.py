@@ -13,7 +13,8 @@ from ranp.errors import InfeasibleError, UsageError
 from ranp.fitting import TrainingStep
 from ranp.fitting.fit import fit_choices
 from ranp.graph import Alive
-from ranp.pipeline import Batches, Scoring, Traced, make_plan, score
+from ranp.peeking import Batches
+from ranp.pipeline import Scoring, Traced, make_plan, score
 from ranp.pruning import Choice, Chooser, LossFunction, Scores, make_forward
 from ranp.pruning.identity import fingerprint
 from ranp.pruning.search import DELTA, meet_budget

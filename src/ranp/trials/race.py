@@ -13,7 +13,8 @@ from ranp.errors import InfeasibleError, UsageError
 from ranp.files import write_sealed_json
 from ranp.fitting import TrainingStep
 from ranp.graph import ExampleInput
-from ranp.pipeline import Target, Traced, logger, peek, trace
+from ranp.peeking import peek
+from ranp.pipeline import Target, Traced, logger, trace
 from ranp.pruning import Choice, Coupling, LossFunction, Method
 from ranp.pruning.allocation import proportional, tilted_weights
 from ranp.pruning.coupling import Floor

@@ -1,0 +1,115 @@
+"""Look at the first batch of a loader, without opening the loader twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from ranp.errors import UsageError
+from ranp.graph import ExampleInput
+from ranp.pruning.batches import Forward, split_pair
+
+
+@dataclass(frozen=True)
+class Batches:
+    """A loader and its first batch.
+
+    Attributes:
+        loader: Yields batches, the first one included; None if there is none.
+        first: The first batch; None if there is none, or if nobody looked.
+    """
+
+    loader: Iterable[Any] | None = None
+    first: Any = None
+
+    def example(self, forward: Forward | None) -> ExampleInput:
+        """Return one sample of the first batch to trace with.
+
+        Args:
+            forward: `forward(model, batch)` of the user, if any: then a batch may be anything.
+        """
+        if self.first is None and self.loader is not None:
+            raise UsageError("the loader is empty: it yields no batch")
+        if self.first is None:
+            raise UsageError("give an example_input: there is no batch to take it from")
+        try:
+            x, _ = split_pair(self.first)
+        except UsageError as error:
+            if forward is None:
+                raise
+            raise UsageError(
+                "give an example_input: only your forward knows what a batch is made of"
+            ) from error
+        if not isinstance(x, Tensor):
+            raise UsageError("give an example_input: the batch's input is not a single tensor")
+        # A shape stands for floating-point numbers, on the model's device.
+        return (1, *x.shape[1:]) if x.is_floating_point() else x[:1]
+
+    def input_shape(self, forward: Forward | None) -> tuple[int, ...]:
+        """Return the shape of the first batch's input; () without a batch."""
+        if self.first is None:
+            return ()
+        if forward is not None:
+            return tuple(input_of(self.first).shape)
+        x, _ = split_pair(self.first)
+        if x is not None and not isinstance(x, Tensor):
+            raise UsageError(
+                "the batch's input is not a single tensor: give a forward(model, batch), and say "
+                "what is trained with by batch and input"
+            )
+        return () if x is None else tuple(x.shape)
+
+
+def peek(loader: Iterable[Any] | None) -> Batches:
+    """Look at the first batch of a loader, which is opened once for it and for scoring."""
+    if loader is None:
+        return Batches()
+    if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
+        raise UsageError(f"loader must yield batches, got {type(loader).__name__}")
+    with torch.random.fork_rng():  # a shuffled loader draws its order when it is opened
+        iterator = iter(loader)
+        first = next(iterator, None)
+    rest = iterator if first is None else chain([first], iterator)
+    return Batches(_Peeked(loader, rest), first)
+
+
+class _Peeked:
+    """A loader that was opened for its first batch: the first run through it goes on from there."""
+
+    def __init__(self, loader: Iterable[Any], opened: Iterator[Any]) -> None:
+        self._loader = loader
+        self._opened: Iterator[Any] | None = opened
+
+    def __iter__(self) -> Iterator[Any]:
+        opened, self._opened = self._opened, None
+        return iter(self._loader) if opened is None else opened
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)  # how it is shared out among processes
+
+
+def input_of(batch: Any) -> Tensor:
+    """Return the input in a batch: that of a pair, or the first floating point tensor.
+
+    Raises:
+        UsageError: There is none.
+    """
+    try:
+        x, _ = split_pair(batch)
+    except UsageError:
+        x = None
+    tensors = [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)]
+    found = (t for t in tensors if t.is_floating_point() and t.dim() > 1)
+    x = x if isinstance(x, Tensor) else next(found, None)
+    if x is None:
+        raise UsageError(
+            "a batch must hold a floating point tensor to train with, got "
+            f"{type(batch).__name__} without one; give batch and input, and no loader"
+        )
+    return x
