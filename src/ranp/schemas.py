@@ -197,6 +197,7 @@ class CellFile(_File):
     result: dict[str, Any]
     seconds: Amount
     versions: Texts
+    files: dict[str, Hash] = {}
     code: str | None = None
 
 

@@ -65,6 +65,37 @@ def test_a_network_of_ones_own(ranp, crops, tmp_path):
     assert outcome.json["reference"] == "random"
 
 
+def test_row_36_plans_scores_and_runs_of_two_cells(ranp, crops, tmp_path):
+    arguments = ("compare", *SMALL, "--data", crops, "--out", tmp_path, "--set", "epochs=1")
+    arguments += ("--budget", "gflops=30%", "--seeds", 2, "--quiet", "--methods", "ranp-f")
+    assert ranp(*arguments).code == 0
+    # Scores are read when another method needs them.
+    uses = {"plan.json": "ranp-f", "run": "ranp-f", "scores.safetensors": "weighted"}
+    for name, method in uses.items():
+        pair = list(tmp_path.glob(f"cells/*/{name}"))
+        swap(*pair)
+        outcome = ranp(*arguments[:-1], method)
+        assert outcome.code == 4 and outcome.err.count("\n") == 1
+        assert name in outcome.err and "belongs to another cell" in outcome.err
+        swap(*pair)
+    assert ranp(*arguments).code == 0
+
+    # Killed in training there is no record yet; plan and run fit together, the cell does not.
+    places = [path.parent for path in tmp_path.glob("cells/*/plan.json")]
+    for place in places:
+        (place / "record.json").unlink()
+    for name in ("plan.json", "run"):
+        swap(*(place / name for place in places))
+    outcome = ranp(*arguments)
+    assert outcome.code == 4 and "plan.json' belongs to another cell" in outcome.err
+
+
+def swap(one, other):
+    one.rename(one.with_name("aside"))
+    other.rename(one)
+    one.with_name("aside").rename(other)
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

@@ -189,14 +189,16 @@ class TrainingCells:
         """
         wanted = TrainingCell.from_dict(cell)
         traced = self.trace(wanted.config)
-        home = place if wanted.plan is None else self.store.place(wanted.plan)
+        home = place if wanted.plan is None else self.store.complete_place(wanted.plan)
         plan = stored_plan(home)
-        if plan is None and wanted.plan is not None:
-            raise UsageError(f"cell '{home.name}', which leaves the plan, must be computed first")
+        if plan is not None and wanted.plan is None:
+            # Those of earlier versions do not say where they belong.
+            owner = plan.settings.get("cell", place.name)
+            self.store.check_owner(cell, owner, place / "plan.json")
         if plan is None and wanted.config.pruning.method is not None:
             chooser = self.chooser(wanted.config, traced)
             try:
-                plan = _make_plan(chooser, wanted)
+                plan = _make_plan(chooser, wanted, place.name)
             except InfeasibleError as error:
                 return _describe_unreachable(wanted, chooser, str(error))
             plan.save(place / "plan.json")
@@ -312,17 +314,23 @@ class TrainingCells:
         return self.store.place(wanted) / str(result["directory"])
 
 
-def _make_plan(chooser: Chooser, wanted: TrainingCell) -> Plan:
+def _make_plan(chooser: Chooser, wanted: TrainingCell, cell: str) -> Plan:
     """Return the plan at the given sparsity, or as near to the budget as the method comes.
+
+    Args:
+        chooser: Chooses the living channels.
+        wanted: What is wanted.
+        cell: Name of the cell's directory, which the plan carries.
 
     Raises:
         InfeasibleError: The method cannot be brought there.
     """
     if wanted.budget is None:
-        return pipeline.make_plan(chooser, wanted.config.pruning.sparsity)
+        return pipeline.make_plan(chooser, wanted.config.pruning.sparsity, cell=cell)
     # Methods are compared, so each keeps to its own ranking, also where a budget is missed by it.
     sparsity, alive = meet_budget(chooser, wanted.budget, window=DELTA)
-    return pipeline.make_plan(chooser, sparsity, alive=alive, budget=store_budget(wanted.budget))
+    budget = store_budget(wanted.budget)
+    return pipeline.make_plan(chooser, sparsity, alive=alive, budget=budget, cell=cell)
 
 
 def _describe(wanted: TrainingCell, traced: Traced, plan: Plan | None) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from __future__ import annotations
 import platform
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ranp._version import __version__
-from ranp.errors import IntegrityError
+from ranp.errors import IntegrityError, UsageError
 from ranp.files import (
     LOCK,
     canonical_json,
@@ -39,6 +39,8 @@ OnCell = Callable[[Cell, int, int], None]
 
 _KEY_DIGITS = 16
 _RECORD, _CODE = "record.json", "code"
+# Plans, scores and the like; the files of a training run carry the id of its configuration.
+_KEPT = ("*", "run/config.json")
 _POLL_SECONDS = 0.5
 
 
@@ -82,7 +84,40 @@ class Store:
             raise IntegrityError(
                 f"'{path}' is the record of another cell; remove it, and the cell is computed again"
             )
+        found = _kept(path.parent, record.get("files", {}))
+        for name, digest in record.get("files", {}).items():
+            if found.get(name, digest) != digest:
+                raise IntegrityError(
+                    f"'{path.parent / name}' belongs to another cell, or was changed; restore it, "
+                    f"or remove '{path.parent}', and the cell is computed again"
+                )
         return record
+
+    def complete_place(self, cell: Cell) -> Path:
+        """Return the directory of a cell that others are made of, after a check of its files.
+
+        Raises:
+            UsageError: The cell is not complete.
+            IntegrityError: A file of it was changed, or is another cell's.
+        """
+        place = self.place(cell)
+        if self.record(cell) is None:
+            raise UsageError(f"cell '{place.name}', which others need, must be computed first")
+        return place
+
+    def check_owner(self, cell: Cell, owner: str, path: Path) -> None:
+        """Refuse a file of a cell under way that carries the name of another one.
+
+        Args:
+            cell: The cell.
+            owner: Name of the cell's directory that the file carries.
+            path: Path of the file, for the message.
+        """
+        if owner != self.place(cell).name:
+            raise IntegrityError(
+                f"'{path}' belongs to another cell, '{owner}'; restore it, or remove "
+                f"'{path.parent}', and the cell is computed again"
+            )
 
     def is_outdated(self, cell: Cell) -> bool:
         """Return whether a complete cell was computed, or begun, by other code."""
@@ -167,6 +202,7 @@ class Store:
                 "result": result,
                 "seconds": time.time() - started,
                 "versions": versions(),
+                "files": _kept(place),
                 **({} if code is None else {"code": code}),
             },
         )
@@ -174,6 +210,21 @@ class Store:
 
 def _read(path: Path) -> str | None:
     return path.read_text() if path.exists() else None
+
+
+def _kept(place: Path, names: Iterable[str] | None = None) -> dict[str, str]:
+    """Return the hashes of what a cell keeps for others to read, by name.
+
+    Args:
+        place: Directory of the cell.
+        names: Which of the files; those of `_KEPT` if None.
+    """
+    if names is None:
+        paths = [path for pattern in _KEPT for path in sorted(place.glob(pattern))]
+        others = [path.relative_to(place).as_posix() for path in paths]
+        names = [name for name in others if name not in (LOCK, _CODE, _RECORD) and name[0] != "."]
+    files = {name: place / name for name in names}
+    return {name: sha256(path.read_bytes()) for name, path in files.items() if path.is_file()}
 
 
 def _clear(place: Path) -> None:

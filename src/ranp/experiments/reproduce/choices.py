@@ -180,7 +180,7 @@ class Choices:
     def transfer(self, cell: Cell, place: Path) -> dict[str, Any]:
         """Count the costs of a network that was pruned for another data set."""
         model, graph = _traced(cell).model, _traced(cell).graph
-        plan = Plan.load(self.store.place(cell["plan"]) / PLAN)
+        plan = Plan.load(self.store.complete_place(cell["plan"]) / PLAN)
         return {
             "sparsity": plan.settings["sparsity"],
             "costs": count(model, graph, plan.alive(graph, transfer=True)).totals(),
@@ -217,7 +217,7 @@ class Choices:
         return Chooser(traced.model, traced.graph, choice, scores)
 
     def _scores(self, cell: Cell) -> Scores:
-        return _load_scores(self.store.place(cell["scores"]) / SCORES)
+        return _load_scores(self.store.complete_place(cell["scores"]) / SCORES)
 
 
 def _floored(chooser: Chooser) -> Chooser:
