@@ -1,7 +1,8 @@
 """Three training functions on real data, as a user would write them: plain PyTorch.
 
 Each task is a network (`build`), a training loop that yields at every check-in (`train`), and
-batches with a loss to score with (`loader`, `loss`). The data is below the folder that RANP_SHARED
+batches with a loss to score with (`loader`, `loss`). Optimizer, learning rate, schedule and batch
+are those of the packaged recipes for such data. The data is below the folder that RANP_SHARED
 names, or in `../shared`. Seeds take turns with two folds, so that differences between patients
 count as well as differences between seeds; ModelNet10 has an official test part.
 """
@@ -98,7 +99,7 @@ def _train_segmentation(
     generator = torch.Generator().manual_seed(seed)
     model.train().to(memory_format=torch.channels_last_3d)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=1e-4)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 4e-3, total_steps=steps)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     order: list[Tensor] = []
     losses = []
     for step in range(1, steps + 1):
@@ -154,7 +155,7 @@ def modelnet10(model: nn.Module, seed: int, steps: int = 500) -> Iterator[dict[s
     generator = torch.Generator().manual_seed(seed)
     model.train().to(memory_format=torch.channels_last_3d)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=1e-3)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 4e-3, total_steps=steps)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     order: list[Tensor] = []
     losses = []
     for step in range(1, steps + 1):

@@ -32,7 +32,7 @@ from ranp.pruning import (
     Scores,
     ScoringWeights,
     StabilityStop,
-    sparsity_within,
+    meet_budget,
 )
 from ranp.pruning import score as score_neurons
 from ranp.pruning.allocation import thin_layers
@@ -348,7 +348,7 @@ def prune(
 ) -> Result:
     """Score a traced network, choose its neurons at a sparsity, and build the slim network.
 
-    With budgets, the sparsity is the smallest that keeps them.
+    With budgets, the sparsity is the smallest that keeps them (see `meet_budget`).
 
     Raises:
         InfeasibleError: A layer would lose all its neurons, or no sparsity keeps the budgets.
@@ -356,8 +356,10 @@ def prune(
     check_init(init)
     if isinstance(target, tuple):
         chooser = make_chooser(traced, choice, scoring, events)
-        sparsity = sparsity_within(chooser, target)
-        return make_result(chooser, sparsity, traced.protect, network=network, init=init)
+        sparsity, alive = meet_budget(chooser, target)
+        return make_result(
+            chooser, sparsity, traced.protect, network=network, init=init, alive=alive
+        )
     check_sparsity(target)
     chooser = make_chooser(traced, choice, scoring, events, sparsity=target)
     result = make_result(chooser, target, traced.protect, network=network, init=init)
@@ -371,13 +373,23 @@ def make_result(
     *,
     network: str | None = None,
     init: Init = "fresh",
+    alive: Alive | None = None,
 ) -> Result:
     """Return plan and slim network of a choice at a sparsity.
+
+    Args:
+        chooser: Chooses the living channels.
+        sparsity: Share of neurons to remove.
+        protect: Layers that the user protected.
+        network: Name of the network on the command line.
+        init: Weights of the slim network.
+        alive: The living channels, if they were chosen already.
 
     Raises:
         InfeasibleError: A layer would lose all its neurons.
     """
-    alive, seed = chooser.choose_feasible(sparsity), chooser.choice.seed
+    alive = chooser.choose_feasible(sparsity) if alive is None else alive
+    seed = chooser.choice.seed
     plan = make_plan(chooser, sparsity, protect, network, alive=alive)
     slim = slim_model(chooser.model, chooser.graph, alive, init=init, seed=seed)
     mark(slim, plan=plan.sha256)

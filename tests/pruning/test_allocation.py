@@ -97,7 +97,7 @@ def test_no_layer_falls_below_its_floor(exponent, sparsity):
 def test_cost_is_monotone_in_the_budget(exponent, shares):
     chooser = with_method(f"power:{exponent}")
     small, large = (
-        chooser.costs(meet_budget(chooser, Budget("flops", share, of_full=True))[1]).gflops
+        chooser.costs(meet_budget(chooser, [Budget("flops", share, of_full=True)])[1]).gflops
         for share in sorted(shares)
     )
     assert small <= large * 1.02
@@ -175,9 +175,9 @@ def check_budgets(model: nn.Module, shape: tuple[int, ...], exponents: tuple[flo
         for share in BUDGETS:
             if share * full < least:
                 with pytest.raises(InfeasibleError, match="cannot come down to"):
-                    meet_budget(chooser, Budget("flops", share, of_full=True))
+                    meet_budget(chooser, [Budget("flops", share, of_full=True)])
                 continue
-            _, alive = meet_budget(chooser, Budget("flops", share, of_full=True))
+            _, alive = meet_budget(chooser, [Budget("flops", share, of_full=True)])
             assert count(model, graph, alive).gflops == pytest.approx(share * full, rel=0.02)
             for name, kept in graph.kept(alive).items():
                 assert len(kept) >= chooser.floors[name], (name, share)

@@ -24,7 +24,7 @@ from ranp.files import canonical_json, sha256
 from ranp.peeking import Batches
 from ranp.pipeline import Scoring, Traced
 from ranp.pruning import Choice, Chooser, Method, Scores
-from ranp.pruning.search import DELTA, meet_budget
+from ranp.pruning.search import meet_budget
 from ranp.resources import Costs, count, predict_training_memory
 from ranp.resources.budgets import Budget
 from ranp.resources.training_memory import Optimizer
@@ -327,8 +327,7 @@ def _make_plan(chooser: Chooser, wanted: TrainingCell, cell: str) -> Plan:
     """
     if wanted.budget is None:
         return pipeline.make_plan(chooser, wanted.config.pruning.sparsity, cell=cell)
-    # Methods are compared, so each keeps to its own ranking, also where a budget is missed by it.
-    sparsity, alive = meet_budget(chooser, wanted.budget, window=DELTA)
+    sparsity, alive = meet_budget(chooser, [wanted.budget])
     budget = store_budget(wanted.budget)
     return pipeline.make_plan(chooser, sparsity, alive=alive, budget=budget, cell=cell)
 

@@ -100,50 +100,48 @@ def sparsity_within(chooser: Chooser, budgets: Sequence[Budget]) -> float:
     return sparsity
 
 
-def meet_budget(
-    chooser: Chooser, budget: Budget, *, window: float = _NEXT_IN_LINE
-) -> tuple[float, Alive]:
-    """Return a sparsity and the living channels that come nearest to a budget.
+def meet_budget(chooser: Chooser, budgets: Sequence[Budget]) -> tuple[float, Alive]:
+    """Return the smallest sparsity that keeps all budgets, and the channels that live within them.
 
-    With the same share of every layer, many layers gain a neuron at the same sparsity: between
-    one width and the next a network's cost jumps by several per cent. Where neurons are ranked, a
-    single one of a layer at full resolution can be as much. So neurons are given back one by one,
-    the most expensive first, as long as the budget allows: those of the step, then those next in
-    line, until a thousandth is left; and one more, if that comes nearer.
+    Methods that score neurons keep to their ranking: what they choose at that sparsity. With the
+    same share of every layer, or a rule for it, many layers gain a neuron at the same sparsity, so
+    between one width and the next a network's cost jumps by several per cent. There neurons are
+    given back one by one, the most expensive first, as long as the budgets allow: those of the
+    step, then those next in line, until a thousandth is left.
 
     Args:
         chooser: Chooses the living channels at a sparsity.
-        budget: Budget on a resource that is counted, such as "flops" or "params".
-        window: How far down the ranking neurons may come from, in sparsity. `DELTA` keeps to the
-            method's own ranking: neurons of the step come back, and none before its turn.
+        budgets: Budgets on resources that are counted, such as "flops" or "params".
 
     Raises:
-        InfeasibleError: The smallest feasible network exceeds the budget.
+        InfeasibleError: The smallest feasible network exceeds one of them.
     """
-    limit = budget.absolute(budget.total(chooser.costs())).limit
+    sparsity = sparsity_within(chooser, budgets)
+    method = chooser.choice.method
+    if method.needs_scores:
+        return sparsity, chooser.choose(sparsity)
+    full = chooser.costs()
+    limits = [budget.absolute(budget.total(full)) for budget in budgets]
 
-    def cost(alive: Alive) -> float:
-        return budget.total(chooser.costs(alive))
+    def spent(alive: Alive) -> float:
+        """Return the largest share of a budget that channels take."""
+        costs = chooser.costs(alive)
+        return max(limit.total(costs) / limit.limit for limit in limits)
 
-    sparsity = sparsity_within(chooser, [budget])
-    reaches = (DELTA, window) if chooser.choice.method.selection.ranked else _ANY
-    return sparsity, _filled(chooser, sparsity, cost, limit, reaches)
+    reaches = (DELTA, _NEXT_IN_LINE) if method.selection.ranked else _ANY
+    return sparsity, _filled(chooser, sparsity, spent, reaches)
 
 
 def _filled(
-    chooser: Chooser,
-    sparsity: float,
-    cost: Callable[[Alive], float],
-    limit: float,
-    reaches: Sequence[float],
+    chooser: Chooser, sparsity: float, spent: Callable[[Alive], float], reaches: Sequence[float]
 ) -> Alive:
-    """Return the channels that live at a sparsity and those that can be given back within a limit.
+    """Return the channels that live at a sparsity and those that can be given back within budgets.
 
     Channels of a bundle cost the same: one price is computed for all, and where one does not fit,
     none does.
     """
     alive = chooser.choose(sparsity)
-    if limit - cost(alive) <= _NEAR * limit:
+    if spent(alive) >= 1 - _NEAR:
         return alive
     bundle_of = {
         channel: number
@@ -153,20 +151,18 @@ def _filled(
     for reach in reaches:
         waiting = np.flatnonzero(chooser.choose(max(sparsity - reach, 0.0)) & ~alive).tolist()
         firsts = {bundle_of[channel]: channel for channel in reversed(waiting)}
-        prices = {number: cost(_with(alive, channel)) for number, channel in firsts.items()}
+        prices = {number: spent(_with(alive, channel)) for number, channel in firsts.items()}
         full: set[int] = set()
         for channel in sorted(waiting, key=lambda each: -prices[bundle_of[each]]):
             if bundle_of[channel] in full:
                 continue
-            if (spent := cost(more := _with(alive, channel))) > limit:
+            if (share := spent(more := _with(alive, channel))) > 1:
                 full.add(bundle_of[channel])
                 continue
             alive = more
-            if limit - spent <= _NEAR * limit:
+            if share >= 1 - _NEAR:
                 return alive
-    firsts = {bundle_of[channel]: channel for channel in reversed(waiting) if not alive[channel]}
-    around = [alive, *(_with(alive, channel) for channel in sorted(firsts.values()))]
-    return min(around, key=lambda each: abs(cost(each) - limit))
+    return alive
 
 
 def _with(alive: Alive, neuron: int) -> Alive:

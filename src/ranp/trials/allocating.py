@@ -17,7 +17,7 @@ from ranp.peeking import Batches
 from ranp.pipeline import Scoring, Traced, make_plan, score
 from ranp.pruning import Choice, Chooser, LossFunction, Scores, make_forward
 from ranp.pruning.identity import fingerprint
-from ranp.pruning.search import DELTA, meet_budget
+from ranp.pruning.search import meet_budget
 from ranp.resources import Costs
 from ranp.resources.budgets import Budget
 from ranp.slimming import Plan
@@ -106,8 +106,7 @@ class Allocator:
     def _meet(self, chooser: Chooser, budget: Budget) -> tuple[float, Alive]:
         """Return sparsity and channels at a budget, counted or, for a training step, predicted."""
         if budget.is_counted:
-            window = {"window": DELTA} if chooser.choice.method.needs_scores else {}
-            return meet_budget(chooser, budget, **window)
+            return meet_budget(chooser, [budget])
         if self.step is None:
             raise UsageError(
                 f"{budget.resource} is of a training step, which is not known here; give a budget "

@@ -206,7 +206,7 @@ class Choices:
             cost = budget.total(ranp_f.costs(ranp_f.choose(sparsity)))
             stored["amount"] = cost / budget.limit  # in units of a budget of 1
             budget = replace(budget, limit=cost)
-        sparsity, alive = meet_budget(floored, budget)
+        sparsity, alive = meet_budget(floored, [budget])
         deviation = budget.total(chooser.costs(alive)) / budget.limit - 1
         return sparsity, alive, {"budget": stored["amount"], "deviation": deviation}
 
