@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from torch import nn
@@ -289,7 +290,8 @@ def prune(
         batch, *_ = traced.batches.input_shape(forward) or traced_at
         step = TrainingStep(batch=batch, sample=traced_at[1:], device=default_device())
     if racing:
-        choice = win_race(traced, *racing, target, choice, loss, step)
+        won = win_race(traced, *racing, target, choice, loss, step).chooser
+        choice, scoring = won.choice, replace(scoring, scores=won.scores)
     with ScoringBar(progress) as events:
         return prune_network(traced, target, step, choice, scoring, init=init, events=events)
 
@@ -449,6 +451,7 @@ def fit(  # noqa: D417
     run = make_forward(loss, forward) if needs_data or given else None
     scoring = Scoring(run, **_most(batches), per=per, weights=weights, seed=seed, scores=scores)
     if racing:
-        choices = (win_race(traced, *racing, budgets, choices[0], loss, step),)
+        won = win_race(traced, *racing, budgets, choices[0], loss, step).chooser
+        choices, scoring = (won.choice,), replace(scoring, scores=won.scores)
     with ScoringBar(progress) as events:
         return fit_network(traced, budgets, step, choices, scoring, init=init, events=events)

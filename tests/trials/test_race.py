@@ -126,6 +126,7 @@ def test_prune_takes_the_winner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     result = ranp.prune(build(), loader, loss, flops="20%", **raced)
     found, _ = make_race(Path("out/race"), length=400, cost=0.05, score_with=score_with())
     assert result.plan.method == found.winner
+    assert result.plan.layers == found.plan.layers  # the very network that raced
     assert 0.15 < result.after.gflops / result.before.gflops <= 0.2
 
 

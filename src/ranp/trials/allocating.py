@@ -30,7 +30,7 @@ class Planned:
     """A network at a budget.
 
     Attributes:
-        choice: Method and settings that made it.
+        chooser: What it was chosen by: method, settings and scores.
         plan: Which neurons are kept.
         alive: The living channels.
         costs: Its costs.
@@ -38,7 +38,7 @@ class Planned:
             shows them.
     """
 
-    choice: Choice
+    chooser: Chooser
     plan: Plan
     alive: Alive
     costs: Costs
@@ -85,7 +85,7 @@ class Allocator:
         alive = self.loop.graph.all_alive()
         plan = make_plan(chooser, 0.0, alive=alive)
         about = self._about(chooser, alive, None, None)
-        return Planned(chooser.choice, plan, alive, chooser.costs(alive), about)
+        return Planned(chooser, plan, alive, chooser.costs(alive), about)
 
     def allocate(self, choice: Choice, budget: Budget) -> Planned | Unreachable:
         """Return the network of a choice at a budget.
@@ -101,7 +101,7 @@ class Allocator:
             return Unreachable(f"{error}{self._what_helps(choice, budget)}", about)
         plan = make_plan(chooser, sparsity, alive=alive)
         about = self._about(chooser, alive, sparsity, budget)
-        return Planned(choice, plan, alive, chooser.costs(alive), about)
+        return Planned(chooser, plan, alive, chooser.costs(alive), about)
 
     def _meet(self, chooser: Chooser, budget: Budget) -> tuple[float, Alive]:
         """Return sparsity and channels at a budget, counted or, for a training step, predicted."""

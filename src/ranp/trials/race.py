@@ -296,8 +296,8 @@ def win_race(
     choice: Choice,
     loss: LossFunction | None,
     step: TrainingStep | None,
-) -> Choice:
-    """Race the default candidates on a traced network, and return the winner's choice.
+) -> Planned:
+    """Race the default candidates on a traced network, and return the winner.
 
     Args:
         traced: The full network, and the loader to score with.
@@ -328,7 +328,7 @@ def win_race(
     }
     score_with = None if loader is None or loss is None else (loader, loss)
     allocator = Allocator(loop, score_with, settings, step)
-    return Racing(allocator, length, tell=logger.info).run(budgets[0], choice.seed).won.choice
+    return Racing(allocator, length, tell=logger.info).run(budgets[0], choice.seed).won
 
 
 def _name_of(train: Train) -> str:
