@@ -8,7 +8,7 @@ from ranp.report.race import render_race
 
 RECORD = {
     "winner": "weighted",
-    "why": "weighted is ahead of thin with both seeds.",
+    "why": "weighted is ahead of thin over two seeds.",
     "rungs": [{"check_ins": 1}, {"check_ins": 2}],
     "curves": {
         "thin": [{"dice": 0.1, "loss": 2.0}],
@@ -26,7 +26,7 @@ RECORD = {
 def test_who_won_and_what_everyone_reached() -> None:
     page = render_race(RECORD, "ranp race --network a:b")
     text = " ".join(re.sub(r"<(script|style).*?</\1>|<[^>]*>", " ", page, flags=re.DOTALL).split())
-    assert "weighted wins the race weighted is ahead of thin with both seeds." in text
+    assert "weighted wins the race weighted is ahead of thin over two seeds." in text
     assert "cost 5 % of the training that follows stated before 7.5 %" in text
     assert "thin 1 0.1 2 3 2" in text  # nothing with another seed
     assert "weighted ★ 2 0.5 1 0.4 1.25 7 2" in text

@@ -103,10 +103,17 @@ def test_the_best_wins_and_the_others_stop_where_they_are_dropped() -> None:
 
 
 def test_a_challenger_that_another_seed_does_not_confirm_has_won_by_luck() -> None:
-    curve = Fixed({"b": 0.05}, a=0.1, b=0.4, c=0.3)
+    curve = Fixed({"a": 0.5, "b": 0.05}, a=0.1, b=0.4, c=0.3)
     ladder = Ladder(Schedule(((1, 3), (2, 2)), 0, 10), curve)
     assert ladder.run("abc") == "a"
     assert (ladder.challenger, ladder.confirmed) == ("b", False)
+
+
+def test_a_class_missed_with_one_seed_weighs_more_than_a_hair_with_the_other() -> None:
+    curve = Fixed({"a": 0.83, "b": 0.82}, a=0.41, b=0.8, c=0.3)
+    ladder = Ladder(Schedule(((1, 3), (2, 2)), 0, 10), curve)
+    assert ladder.run("abc") == "b"
+    assert (ladder.challenger, ladder.confirmed) == ("b", True)
 
 
 def test_the_first_candidate_needs_no_second_seed() -> None:
@@ -117,8 +124,8 @@ def test_the_first_candidate_needs_no_second_seed() -> None:
     assert not curve.again
 
 
-def test_a_refinement_must_beat_the_winner_at_every_rung_and_with_both_seeds() -> None:
-    curve = Fixed({"lucky": 0.0}, a=0.1, b=0.4, worse=0.3, lucky=0.9, better=0.5, untried=0.9)
+def test_a_refinement_must_beat_the_winner_at_every_rung_and_over_both_seeds() -> None:
+    curve = Fixed({"lucky": 0.0}, a=0.1, b=0.4, worse=0.3, lucky=0.7, better=0.5, untried=0.9)
     ladder = Ladder(Schedule(((1, 2), (2, 2)), 3, 10), curve)
     winner = ladder.run("ab")
     assert ladder.refine(winner, ["worse", "lucky", "better", "untried"]) == "better"

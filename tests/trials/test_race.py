@@ -66,7 +66,7 @@ def test_a_race_keeps_its_stated_cost_and_hands_back_a_plan_at_the_budget(tmp_pa
     assert found.confirmed == (found.winner != "thin")
     assert found.why in str(found).replace("\n", " ")
     slim, full = found.plan.costs["slim"]["gflops"], found.plan.costs["full"]["gflops"]
-    assert slim == pytest.approx(0.2 * full, rel=0.02)
+    assert 0.9 * 0.2 * full <= slim <= 0.2 * full  # a neuron of so small a network is 2 % of it
     assert found.winner in ("thin", found.challenger) or found.refined[found.winner] is None
     plan = type(found.plan).load(found.save(tmp_path / "won") / "plan.json")
     assert plan.apply(build())(torch.zeros(SHAPE)).shape == (1, 2)

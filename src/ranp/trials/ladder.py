@@ -6,8 +6,9 @@ trained to the first rung, the better half to the next, which is twice as far, a
 A starved network's luck with one seed is larger than most differences between allocations. So the
 first candidate, thinning by hand unless the user says otherwise, is what a winner must beat: the
 two meet on the last rung with the race's seed and once more with another, and a challenger that is
-not ahead both times has won by luck. What is left of the cost goes to a few refinements of the
-winner, which must beat it at every rung and with both seeds too.
+not ahead by the mean of both has won by luck. (Not ahead both times: where one of the two misses a
+class with one seed, a hair's breadth with the other must not decide.) What is left of the cost goes
+to a few refinements of the winner, which must beat it at every rung, and by the mean of both seeds.
 
 Halving is synchronous: a rung is judged when all its candidates are there. (The pruners of tuning
 libraries judge as candidates come in, so the first is always trained to the end: neither cost nor
@@ -128,6 +129,14 @@ def standing(curves: Mapping[str, Sequence[Line]]) -> list[str]:
     return sorted(curves, key=key)
 
 
+def _mean_curve(curves: Sequence[Sequence[Line]]) -> list[Line]:
+    """Return the mean of curves, check-in by check-in, as far as all of them go."""
+    return [
+        {name: fmean(line[name] for line in lines) for name in lines[0]}
+        for lines in zip(*curves, strict=False)
+    ]
+
+
 def _recent(curve: Sequence[Line], name: str) -> float:
     """Return the mean over the second half of a curve; 0 where nothing is said."""
     values = [line[name] for line in curve[len(curve) // 2 :] if name in line]
@@ -164,7 +173,7 @@ class Ladder:
         curve: Trains a candidate.
         rungs: What was judged so far.
         challenger: The best of the last rung, if it is not the first candidate.
-        confirmed: Whether the challenger was ahead of the first candidate with both seeds.
+        confirmed: Whether the challenger was ahead of the first candidate over both seeds.
         refined: Refinements of the winner that were tried, and at which rung each was dropped;
             None for one that won.
     """
@@ -191,9 +200,7 @@ class Ladder:
         if best == first:
             return first
         self.challenger = best
-        self.confirmed = self._ahead(best, first, again=False) and self._ahead(
-            best, first, again=True
-        )
+        self.confirmed = self._ahead_over_seeds(best, first)
         return best if self.confirmed else first
 
     def refine(self, winner: str, refinements: Sequence[str]) -> str:
@@ -207,15 +214,16 @@ class Ladder:
     def _fell_behind(self, name: str, winner: str) -> int | None:
         """Return the check-in at which a refinement fell behind the winner; None if never."""
         for rung in self.rungs:
-            if not self._ahead(name, winner, rung.check_ins):
-                return rung.check_ins
-        last = self.rungs[-1].check_ins
-        return None if self._ahead(name, winner, last, again=True) else last
+            at = rung.check_ins
+            if standing({each: self.curve(each, at, False) for each in (winner, name)})[0] != name:
+                return at
+        return None if self._ahead_over_seeds(name, winner) else self.rungs[-1].check_ins
 
-    def _ahead(
-        self, name: str, other: str, check_ins: int | None = None, *, again: bool = False
-    ) -> bool:
-        """Whether one of two candidates is ahead, at the last rung unless said otherwise."""
-        at = self.rungs[-1].check_ins if check_ins is None else check_ins
-        curves = {each: self.curve(each, at, again) for each in (other, name)}
+    def _ahead_over_seeds(self, name: str, other: str) -> bool:
+        """Whether one of two candidates is ahead on the last rung, by the mean of both seeds."""
+        at = self.rungs[-1].check_ins
+        curves = {
+            each: _mean_curve([self.curve(each, at, again) for again in (False, True)])
+            for each in (other, name)
+        }
         return standing(curves)[0] == name

@@ -75,7 +75,7 @@ class RaceResult:
         refined: Refinements of the winner that were tried, and the check-in at which each fell
             behind; None for one that won.
         challenger: The best of the last rung, if it is not the candidate that must be beaten.
-        confirmed: Whether the challenger was ahead with both seeds.
+        confirmed: Whether the challenger was ahead over both seeds.
         curves: What the trainings yielded.
         again: The same with the other seed, of those that met a second time.
         widths: Neurons of every layer.
@@ -112,13 +112,11 @@ class RaceResult:
         if challenger is None:
             reason = f"{first} leads to the last rung"
         elif self.confirmed:
-            reason = f"{challenger} is ahead of {first} with both seeds"
+            reason = f"{challenger} is ahead of {first} over two seeds"
         else:
-            reason = (
-                f"{challenger} leads, but is not ahead of {first} with both seeds: {first} stays"
-            )
+            reason = f"{challenger} leads, but {first} is ahead over two seeds and stays"
         better = [name for name, dropped in self.refined.items() if dropped is None]
-        return f"{reason}{f'; {better[-1]} beats it with both' if better else ''}."
+        return f"{reason}{f'; {better[-1]} beats it over both' if better else ''}."
 
     def to_dict(self) -> dict[str, Any]:
         """Return all but the plan as plain values, for JSON."""
@@ -358,7 +356,7 @@ def race(
 
     All candidates are brought to the budget and trained a little; the worse half is dropped rung
     by rung, by training loss and metric together. The first candidate is what the winner must beat
-    with two seeds, else it stays. Then a few refinements of the winner are tried. Killed, the same
+    over two seeds, else it stays. Then a few refinements of the winner are tried. Killed, the same
     call goes on; started several times, processes share the work.
 
     Args:
