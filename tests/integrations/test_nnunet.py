@@ -163,6 +163,26 @@ def test_other_networks_train_and_predict(nnunet, plans, configuration):
     assert np.isfinite(predict(results(made.name, configuration))).all()
 
 
+def test_the_winner_of_a_race_trains_and_predicts(nnunet):
+    settings = {"epochs": 4, "iterations": 1, "cost": 1.0, "candidates": ("thin", "power:0.25")}
+    how = {"flops": "20%", "method": "race", "batches": 1, "out_plans": "nnUNetPlans_raced"}
+    made = prune_plans(901, "3d_fullres", **how, **settings)
+    found = made.race
+    assert set(found.curves) == {"thin", "power:0.25"} and found.spent <= found.stated <= 1
+    assert all(set(line) == {"dice", "loss"} for curve in found.curves.values() for line in curve)
+    slim, full = (made.result.plan.costs[each]["gflops"] for each in ("slim", "full"))
+    assert 0.15 < slim / full <= 0.2
+    assert read_slim_plans(made.path)["3d_fullres"].plan == found.plan.to_dict()
+    again = prune_plans(901, "3d_fullres", **how, **settings)
+    assert again.race.to_dict() == found.to_dict()  # read from the store, not trained again
+    trained = trainer("3d_fullres", made.name)
+    kept = {name: len(layer.kept) for name, layer in found.plan.layers.items()}
+    modules = dict(trained.network.named_modules())
+    assert {name: modules[name].out_channels for name in kept} == kept
+    trained.run_training()
+    assert np.isfinite(predict(results(made.name, "3d_fullres"))).all()
+
+
 def network(plans, configuration, *, deep_supervision):
     path = Path(nnUNet_preprocessed) / DATASET / f"{plans}.json"
     found = PlansManager(str(path)).get_configuration(configuration)

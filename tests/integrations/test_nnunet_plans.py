@@ -229,6 +229,29 @@ def test_what_cannot_be_pruned_is_said_in_one_line(dataset, about, arguments, co
     assert says in str(result.exception) and "\n" not in str(result.exception)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--method", "race", "--sparsity", "0.5"], "a race is between networks of one cost"),
+        (["--method", "race", "--flops", "10%", "--params", "5%"], "between networks of one cost"),
+        (["--flops", "10%", "--epochs", "5"], "epochs is for method 'race', got method 'ranp-f'"),
+        (["--flops", "10%", "--candidates", "thin"], "candidates is for method 'race'"),
+        (
+            ["--method", "race", "--flops", "10%", "--candidates", "thin,ranpf"],
+            "Did you mean 'ranp-f'?",
+        ),
+        (
+            ["--method", "race", "--flops", "10%", "--cost", "0"],
+            "cost of a race must be positive, got 0.0",
+        ),
+    ],
+)
+def test_races_that_cannot_be_run_are_refused_at_once(dataset, arguments, says):
+    result = CliRunner().invoke(app, ["nnunet", "prune", "7", "3d_fullres", *arguments])
+    assert getattr(result.exception, "exit_code", None) == 2
+    assert says in str(result.exception) and "\n" not in str(result.exception)
+
+
 def test_without_preprocessed_data(monkeypatch, tmp_path):
     monkeypatch.delenv("nnUNet_preprocessed", raising=False)
     with pytest.raises(UsageError, match="nnUNet_preprocessed is not set"):

@@ -36,12 +36,28 @@ def prune(
     sparsity: Annotated[
         float | None, typer.Option(help="Share of neurons to remove, in the place of budgets.")
     ] = None,
-    method: Annotated[str, typer.Option(help="See `ranp methods`.")] = "ranp-f",
+    method: Annotated[
+        str, typer.Option(help="See `ranp methods`; race trains several a little, keeps the best.")
+    ] = "ranp-f",
     coupling: Annotated[
         Literal["paper", "sum", "max", "mean"] | None,
         typer.Option(help="How channels that are tied by additions are decided."),
     ] = None,
     floor: FloorOption = None,
+    candidates: Annotated[
+        str | None,
+        typer.Option(help="Methods that race, separated by commas; the first must be beaten."),
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Epochs of the training that follows a race.")
+    ] = None,
+    iterations: Annotated[
+        int | None, typer.Option(min=1, help="Iterations of an epoch in a race.")
+    ] = None,
+    cost: Annotated[
+        float | None,
+        typer.Option(help="Most that a race may cost, as a share of the training; 0.05 if none."),
+    ] = None,
     fold: Annotated[
         str, typer.Option(help="Fold whose training cases are scored with, or all.")
     ] = "0",
@@ -75,6 +91,10 @@ def prune(
         method=method,
         coupling=coupling,
         floor=floor,
+        candidates=None if candidates is None else candidates.split(","),
+        epochs=epochs,
+        iterations=iterations,
+        cost=cost,
         fold="all" if fold == "all" else int(fold),
         batches=batches,
         out_plans=out_plans,
@@ -86,8 +106,11 @@ def prune(
     )
     if as_json:
         about = {"plans": str(made.path), "report": str(made.report), **to_dict(made.about)}
-        show_json({"configuration": configuration, **about})
+        race = {} if made.race is None else {"race": made.race.to_dict()}
+        show_json({"configuration": configuration, **about, **race})
     else:
+        if made.race is not None:
+            show(made.race)
         show(slim_plans_summary({configuration: made.about}))
     say(quiet, f"Plans in {made.path}. Look at {made.report}.")
     say(quiet, f"Next: nnUNetv2_train {dataset} {configuration} 0 -p {made.name}")

@@ -12,6 +12,7 @@ from typing import Any
 from ranp.errors import InfeasibleError, UsageError
 from ranp.fitting import TrainingStep
 from ranp.fitting.fit import fit_choices
+from ranp.fitting.target import StepInputAt, no_loss
 from ranp.graph import Alive
 from ranp.peeking import Batches
 from ranp.pipeline import Scoring, Traced, make_plan, score
@@ -72,12 +73,14 @@ class Allocator:
         score_with: Loader and loss to score with; None if all methods do without.
         settings: Keywords of `Choice.make`, such as `coupling` and `floor`.
         step: How the network is trained, for budgets on what a training step takes.
+        input_at: What such a step is given; its loss takes memory too.
     """
 
     loop: Loop
     score_with: tuple[Iterable[Any], LossFunction] | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     step: TrainingStep | None = None
+    input_at: StepInputAt = no_loss
 
     def full(self) -> Planned:
         """Return the full network."""
@@ -112,7 +115,7 @@ class Allocator:
                 f"{budget.resource} is of a training step, which is not known here; give a budget "
                 "of flops or params, or use ranp.fit"
             )
-        chooser, fitted = fit_choices([chooser], self.step, (budget,))
+        chooser, fitted = fit_choices([chooser], self.step, (budget,), input_at=self.input_at)
         return fitted.sparsity, chooser.choose_feasible(fitted.sparsity)
 
     def _what_helps(self, choice: Choice, budget: Budget) -> str:

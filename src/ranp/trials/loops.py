@@ -89,14 +89,18 @@ class Training:
                     self._take(_checked(line))
         self.cpu_seconds += time.process_time() - began
 
+    def close(self) -> None:
+        """End it where it is; what the training function opened is closed."""
+        self.ended = True
+        self._lines.close()
+
     def _take(self, line: Line) -> None:
         wrong = [name for name, value in line.items() if not math.isfinite(value)]
         if not wrong:
             self.curve.append(line)
             return
-        self.ended = True
         self.diverged = f"{wrong[0]} is {line[wrong[0]]} at check-in {len(self.curve) + 1}"
-        self._lines.close()
+        self.close()
 
     @contextmanager
     def _own_random_numbers(self) -> Iterator[None]:
@@ -242,6 +246,12 @@ class Loop:
         share = check_ins / max(check_ins, len(whole["curve"]))
         seconds = {name: share * whole[name] for name in ("seconds", "cpu_seconds")}
         return {**whole, **seconds, "curve": whole["curve"][:check_ins]}
+
+    def close(self) -> None:
+        """End trainings that were stopped at a check-in: they hold networks and open files."""
+        for running in self._running.values():
+            running.close()
+        self._running.clear()
 
 
 def _key(cell: Cell) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,9 +13,10 @@ from torch import Tensor, nn
 
 from ranp.api import Result, fit, prune
 from ranp.errors import UsageError
-from ranp.files import ensure_directory
-from ranp.fitting import Fit, TrainingStep
-from ranp.fitting.target import batch_like
+from ranp.files import canonical_json, ensure_directory, sha256
+from ranp.fitting import TrainingStep
+from ranp.fitting.costing import Costing
+from ranp.fitting.target import StepInputAt, batch_like
 from ranp.integrations.nnunet import planner
 from ranp.integrations.nnunet.network import set_deep_supervision
 from ranp.integrations.nnunet.plans import (
@@ -26,12 +28,17 @@ from ranp.integrations.nnunet.plans import (
     slim_configuration,
     write_slim_plans,
 )
-from ranp.integrations.nnunet.trainer import Fold, open_trainer, seeded
-from ranp.pruning import Coupling, Floor, make_forward
+from ranp.integrations.nnunet.racing import TrainerLoop
+from ranp.integrations.nnunet.trainer import Fold, TrainerClass, open_trainer, seeded
+from ranp.pruning import Coupling, Floor, find_method, make_forward
 from ranp.recording import make_record, timeline_of, write_record
 from ranp.report.page import write_report
-from ranp.resources import predict_training_memory
+from ranp.resources.budgets import parse_budget, parse_budgets
+from ranp.resources.memory_correction import constant_bytes, load_correction
 from ranp.resources.training_memory import TrainingMemory
+from ranp.trials.race import DEFAULT_COST, RACE, RaceResult, Racing, make_allocator
+from ranp.trials.source_code import code_fingerprint
+from ranp.trials.store import Store
 
 Amount = str | float
 
@@ -47,6 +54,7 @@ class PrunedPlans:
         about: What the file holds of the slim network.
         result: The slim network, its plan and its costs.
         report: The report page.
+        race: The race that found the network, if there was one.
     """
 
     path: Path
@@ -55,6 +63,7 @@ class PrunedPlans:
     about: SlimConfiguration
     result: Result
     report: Path
+    race: RaceResult | None = None
 
 
 def prune_plans(
@@ -69,10 +78,14 @@ def prune_plans(
     method: str = "ranp-f",
     coupling: Coupling | None = None,
     floor: Floor | None = None,
+    candidates: Sequence[str] | None = None,
+    epochs: int | None = None,
+    iterations: int | None = None,
+    cost: float | None = None,
     fold: Fold = 0,
     batches: int = 8,
     out_plans: str | None = None,
-    trainer: str = "nnUNetTrainer",
+    trainer: TrainerClass = "nnUNetTrainer",
     device: Literal["cpu", "cuda"] = "cuda",
     seed: int = 0,
     command: str = "",
@@ -92,13 +105,20 @@ def prune_plans(
         memory: Budget of a training step at the plan's patch and batch: "8GiB", "50%".
         params: Budget of parameters: "3M", "10%".
         sparsity: Share of neurons to remove, in the place of budgets.
-        method: A name out of `ranp.METHODS`.
+        method: A name out of `ranp.METHODS`; or "race" for the network that wins a race between
+            several, trained a little by nnU-Net's trainer (see `ranp.race`). A race takes one
+            budget; stopped at any time, the same call goes on.
         coupling: Rule for channels that are tied by additions (see `ranp.fit`).
         floor: Least number of neurons that every layer keeps, or "auto".
+        candidates: Methods that race, the first of which must be beaten; the default ones if None.
+        epochs: Epochs of the training that follows a race, which judges after whole epochs; the
+            trainer's own number if None.
+        iterations: Iterations of these epochs; the trainer's own number if None.
+        cost: Most that a race may cost, as a share of the training that follows; 0.05 if None.
         fold: Fold whose training cases are scored with; "all" takes all cases.
         batches: Number of batches to score with: nnU-Net's loaders never end.
         out_plans: Name of the slim plans; the plans' name with "_ranp" if not given.
-        trainer: Name of nnU-Net's trainer class.
+        trainer: nnU-Net's trainer class, or its name.
         device: Device that the network will be trained on: memory is predicted for it, with
             mixed precision on "cuda" as nnU-Net trains there.
         seed: Seed of the batches, and of the fresh weights that are scored.
@@ -113,19 +133,35 @@ def prune_plans(
     budgets = {"flops": flops, "memory": memory, "params": params}
     if (sparsity is None) == all(amount is None for amount in budgets.values()):
         raise UsageError("give either a sparsity or budgets: flops, memory, params")
+    wanted = {"candidates": candidates, "epochs": epochs, "iterations": iterations, "cost": cost}
+    _check_race(method, budgets, wanted)
     folder = dataset_folder(dataset)
     source = read_plans(folder / f"{plans}.json")
     check_configuration(source, configuration, folder)
     name = out_plans or f"{plans}_ranp"
     if name == plans:
         raise UsageError(f"slim plans cannot be called '{name}', as the plans they are made from")
+    path = folder / f"{name}.json"
+    pages = report_folder(path, configuration)
+    raced = None
     with open_trainer(folder.name, configuration, plans, fold, trainer) as opened, seeded(seed):
         task = _Task.of(opened, device)
         tell(f"Scoring {batches} batches of {folder.name} {configuration}, fold {fold}.")
-        how: dict[str, Any] = {"method": method, "batches": batches, "seed": seed, "init": "keep"}
+        how: dict[str, Any] = {"batches": batches, "seed": seed}
         given = {"coupling": coupling, "floor": floor}
         how |= {each: value for each, value in given.items() if value is not None}
-        result, memories = task.fit(budgets, how) if sparsity is None else task.prune(sparsity, how)
+        if method == RACE:
+            steps = epochs or opened.num_epochs, iterations or opened.num_iterations_per_epoch
+            loop = TrainerLoop(folder.name, configuration, plans, fold, trainer, *steps)
+            limits = candidates, DEFAULT_COST if cost is None else cost
+            raced, result = task.race(loop, budgets, *limits, pages / RACE, tell, **how)
+            raced.save(pages / RACE, command or None)
+            memories = task.memories(result)
+        else:
+            how |= {"method": method, "init": "keep"}
+            result, memories = (
+                task.fit(budgets, how) if sparsity is None else task.prune(sparsity, how)
+            )
     full = opened.configuration_manager.configuration
     about = SlimConfiguration(
         network_class_name=full["architecture"]["network_class_name"],
@@ -135,9 +171,8 @@ def prune_plans(
         training=task.step.to_dict(),
         memory={each: predicted.peak for each, predicted in memories.items()},
         nnunet_estimate=_estimates(source, full, {"full": task.network, "slim": result.model}),
-        instead=_instead(source, full, result),
+        instead=_instead(source, full, memory, memories["full"].peak, device),
     )
-    path = folder / f"{name}.json"
     write_slim_plans(path, source, configuration, slim_configuration(full, about))
     record = make_record(
         result.chooser,
@@ -147,20 +182,40 @@ def prune_plans(
         timelines={each: timeline_of(predicted) for each, predicted in memories.items()},
         files={path.name: path},
     )
-    pages = ensure_directory(report_folder(path, configuration))
-    write_record(pages, record)
-    return PrunedPlans(path, name, configuration, about, result, write_report(pages))
+    write_record(ensure_directory(pages), record)
+    return PrunedPlans(path, name, configuration, about, result, write_report(pages), raced)
+
+
+def _check_race(
+    method: str, budgets: Mapping[str, Amount | None], wanted: Mapping[str, Any]
+) -> None:
+    """Refuse settings of a race without one, and a race that has not exactly one budget."""
+    given = {name: value for name, value in wanted.items() if value is not None}
+    if method != RACE:
+        for name in given:
+            raise UsageError(f"{name} is for method 'race', got method '{method}'")
+        return
+    if sum(amount is not None for amount in budgets.values()) != 1:
+        raise UsageError(
+            "a race is between networks of one cost; give one of flops, memory, params"
+        )
+    for name in ("epochs", "iterations", "cost"):
+        if given.get(name, 1) <= 0:
+            raise UsageError(f"{name} of a race must be positive, got {given[name]}")
+    for candidate in given.get("candidates", ()):
+        find_method(candidate)
 
 
 @dataclass(frozen=True)
 class _Task:
-    """A network to prune, and how nnU-Net trains it."""
+    """A network to prune, and how nnU-Net trains it; the digest is of its configuration."""
 
     network: nn.Module
     loader: Iterable[Any]
     loss: Callable[[Any, Any], Tensor]
     step: TrainingStep
     first: Mapping[str, Any]
+    digest: str
 
     @classmethod
     def of(cls, trainer: Any, device: Literal["cpu", "cuda"]) -> _Task:
@@ -176,7 +231,8 @@ class _Task:
             precision="16" if device == "cuda" else "32",
             device=device,
         )
-        return cls(trainer.network, chain([first], loader), trainer.loss, step, first)
+        digest = sha256(canonical_json(manager.configuration))[:8]
+        return cls(trainer.network, chain([first], loader), trainer.loss, step, first, digest)
 
     def fit(
         self, budgets: Mapping[str, Amount | None], how: Mapping[str, Any]
@@ -207,19 +263,52 @@ class _Task:
         result = prune(
             self.network, self.loader, self.loss, sparsity=sparsity, example_input=example, **how
         )
-        given = batch_like(make_forward(self.loss, None), self.first)(self.step)
-        networks = {"full": self.network, "slim": result.model}
-        return result, {
-            name: predict_training_memory(
-                network,
-                given.example_input,
-                optimizer=self.step.optimizer,
-                forward=given.forward,
-                precision=self.step.precision,
-                device=self.step.device,
-            )
-            for name, network in networks.items()
-        }
+        return result, self.memories(result)
+
+    def race(
+        self,
+        loop: TrainerLoop,
+        budgets: Mapping[str, Amount | None],
+        candidates: Sequence[str] | None,
+        cost: float,
+        out: Path,
+        tell: Callable[[str], None],
+        *,
+        batches: int,
+        seed: int,
+        **settings: Any,
+    ) -> tuple[RaceResult, Result]:
+        """Race candidates at a budget; runs are kept in a directory, so it can be stopped."""
+        allocator = make_allocator(
+            lambda: self.network,
+            loop.train,
+            Store(out / "cells", code=code_fingerprint(Racing, TrainerLoop)),
+            score_with=(list(islice(self.loader, batches)), self.loss),
+            example_input=(1, *self.step.sample),
+            name=f"{loop.name}, {batches} batches scored, configuration {self.digest}",
+            step=self.step,
+            **settings,
+        )
+        allocator = replace(allocator, input_at=self.input_at)
+        (budget,) = parse_budgets(budgets)
+        with closing(allocator.loop):
+            raced = Racing(allocator, loop.epochs, candidates, cost, tell).run(budget, seed)
+        chooser = allocator.chooser(raced.won.choice)
+        slim = raced.plan.apply(self.network, init="keep")
+        return raced, Result(slim, raced.plan, chooser, chooser.costs(), raced.won.costs)
+
+    def memories(self, result: Result) -> Mapping[str, TrainingMemory]:
+        """Return the predicted memory of a training step, of the full and of the slim network."""
+        chooser = result.chooser
+        costing = Costing(chooser, self.input_at, load_correction(self.step.device))
+        graph = chooser.graph
+        networks = {"full": graph.all_alive(), "slim": result.plan.alive(graph)}
+        return {name: costing.memory(alive, self.step) for name, alive in networks.items()}
+
+    @property
+    def input_at(self) -> StepInputAt:
+        """What a training step is given: batches like the first one, and nnU-Net's loss."""
+        return batch_like(make_forward(self.loss, None), self.first)
 
 
 def _estimates(
@@ -233,10 +322,14 @@ def _estimates(
 
 
 def _instead(
-    plans: Mapping[str, Any], configuration: Mapping[str, Any], result: Result
+    plans: Mapping[str, Any],
+    configuration: Mapping[str, Any],
+    memory: Amount | None,
+    full: float,
+    device: Literal["cpu", "cuda"],
 ) -> dict[str, Any]:
     """Return what nnU-Net would plan for the memory budget, if there is one."""
-    limits = {b.resource: b.limit for b in result.budgets} if isinstance(result, Fit) else {}
-    if "memory" not in limits:
+    if memory is None:
         return {}
-    return planner.plan_instead(plans, configuration, limits["memory"] / 2**30)
+    budget = parse_budget("memory", memory).absolute(full, constant_bytes(device))
+    return planner.plan_instead(plans, configuration, budget.limit / 2**30)

@@ -1,9 +1,10 @@
-"""nnU-Net's own trainer, as far as scoring needs it: network, batches and loss."""
+"""nnU-Net's own trainer: network, batches, loss and steps."""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import random
 import tempfile
@@ -15,13 +16,16 @@ import numpy as np
 import torch
 
 from ranp.errors import RanpError, UsageError
+from ranp.integrations.nnunet.plans import dataset_folder, read_plans
 
 Fold = int | Literal["all"]
+TrainerClass = str | type
+"""A trainer class of nnU-Net, or its name."""
 
 
 @contextlib.contextmanager
 def open_trainer(
-    dataset: str, configuration: str, plans: str, fold: Fold, trainer: str
+    dataset: str, configuration: str, plans: str, fold: Fold, trainer: TrainerClass
 ) -> Iterator[Any]:
     """Yield an initialized trainer of a configuration; what it writes is thrown away.
 
@@ -32,29 +36,62 @@ def open_trainer(
         configuration: Name of the configuration.
         plans: Name of the plans.
         fold: Fold whose training cases are used.
-        trainer: Name of the trainer class.
+        trainer: The trainer class, or its name.
 
     Raises:
         UsageError: nnU-Net is not installed, or refuses.
     """
-    require_nnunet()
-    from nnunetv2.run.run_training import get_trainer_from_args
-
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with tempfile.TemporaryDirectory() as results, nnunet_environment(nnUNet_results=results):
-        try:
-            made = get_trainer_from_args(
-                dataset, configuration, fold, trainer, plans, device=device
-            )
-            made.initialize()
-        except RanpError:
-            raise
-        except Exception as error:
-            raise UsageError(
-                f"nnU-Net cannot start {trainer} on {dataset} {configuration} fold {fold} "
-                f"({type(error).__name__}: {error}); nnUNetv2_train would fail in the same way"
-            ) from error
-        yield made
+        yield start_trainer(dataset, configuration, plans, fold, trainer)
+
+
+def start_trainer(
+    dataset: str, configuration: str, plans: str, fold: Fold, trainer: TrainerClass
+) -> Any:
+    """Return an initialized trainer; it writes into the results folder of the environment.
+
+    Raises:
+        UsageError: nnU-Net is not installed, or refuses.
+    """
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        made = make_trainer(dataset, configuration, plans, fold, trainer, device)
+        made.initialize()
+    except RanpError:
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"nnU-Net cannot start {name_of(trainer)} on {dataset} {configuration} fold {fold} "
+            f"({type(error).__name__}: {error}); nnUNetv2_train would fail in the same way"
+        ) from error
+    return made
+
+
+def name_of(trainer: TrainerClass) -> str:
+    """Return the name of a trainer class."""
+    return trainer if isinstance(trainer, str) else trainer.__name__
+
+
+def make_trainer(
+    dataset: str, configuration: str, plans: str, fold: Fold, trainer: TrainerClass, device: str
+) -> Any:
+    """Return a trainer as nnUNetv2_train makes it; a class needs not be found by its name."""
+    kind: Any = trainer
+    if isinstance(trainer, str):
+        require_nnunet()
+        from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
+
+        kind = recursive_find_trainer_class_by_name(trainer)
+    folder = dataset_folder(dataset)
+    about = json.loads((folder / "dataset.json").read_bytes())
+    content = {**read_plans(folder / f"{plans}.json"), "continue_training": False}
+    return kind(
+        plans=content,
+        configuration=configuration,
+        fold=fold,
+        dataset_json=about,
+        device=torch.device(device),
+    )
 
 
 def require_nnunet() -> None:

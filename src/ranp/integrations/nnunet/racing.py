@@ -1,0 +1,102 @@
+"""Races inside nnU-Net: its own trainer is what the candidates are trained with."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from ranp.integrations.nnunet.trainer import (
+    Fold,
+    TrainerClass,
+    name_of,
+    nnunet_environment,
+    start_trainer,
+)
+
+_TRAINED_PER_VALIDATED = 5  # nnU-Net's own: 250 iterations, 50 to validate
+
+
+@dataclass(frozen=True)
+class TrainerLoop:
+    """nnU-Net's trainer as a training function, as `ranp.race` takes one.
+
+    Attributes:
+        dataset: Name of the dataset.
+        configuration: Name of the configuration.
+        plans: Name of the plans of the full network.
+        fold: Fold whose cases train and validate.
+        trainer: The trainer class, or its name.
+        epochs: Epochs of a whole training: the learning rate falls over all of them.
+        iterations: Iterations of an epoch.
+    """
+
+    dataset: str
+    configuration: str
+    plans: str
+    fold: Fold
+    trainer: TrainerClass
+    epochs: int
+    iterations: int
+
+    @property
+    def name(self) -> str:
+        """What trainings are called in a store: all that they depend on but for the network."""
+        return (
+            f"nnU-Net {self.dataset} {self.configuration} {self.plans} fold {self.fold}, "
+            f"{name_of(self.trainer)}, {self.epochs} epochs of {self.iterations} iterations"
+        )
+
+    def train(self, model: nn.Module, seed: int) -> Iterator[dict[str, float]]:
+        """Train a network with nnU-Net's steps; yield pseudo Dice and loss after every epoch.
+
+        Batches, augmentation, loss, optimizer, learning rate and initial weights are nnU-Net's.
+        The environment is its own only while it works: trainings take turns.
+        """
+        with tempfile.TemporaryDirectory() as results:
+            with nnunet_environment(nnUNet_results=results):
+                trainer = self._start(model)
+            for _ in range(self.epochs):
+                with nnunet_environment(nnUNet_results=results):
+                    line = _train_epoch(trainer)
+                yield line
+
+    def _start(self, model: nn.Module) -> Any:
+        """Return a trainer with that network in the place of its own."""
+        trainer = start_trainer(
+            self.dataset, self.configuration, self.plans, self.fold, self.trainer
+        )
+        trainer.num_epochs = self.epochs
+        trainer.num_iterations_per_epoch = self.iterations
+        trainer.num_val_iterations_per_epoch = max(1, self.iterations // _TRAINED_PER_VALIDATED)
+        if hasattr(model, "initialize"):
+            model.apply(model.initialize)  # type: ignore[arg-type]
+        trainer.network = model.to(trainer.device)
+        trainer.optimizer, trainer.lr_scheduler = trainer.configure_optimizers()
+        trainer.on_train_start()
+        return trainer
+
+
+def _train_epoch(trainer: Any) -> dict[str, float]:
+    """Train and validate for an epoch, as `nnUNetTrainer.run_training` does.
+
+    Its end of an epoch is left out: it draws a picture and writes checkpoints, which nobody wants.
+    """
+    trainer.on_train_epoch_start()
+    batches = range(trainer.num_iterations_per_epoch)
+    trainer.on_train_epoch_end(
+        [trainer.train_step(next(trainer.dataloader_train)) for _ in batches]
+    )
+    with torch.no_grad():
+        trainer.on_validation_epoch_start()
+        batches = range(trainer.num_val_iterations_per_epoch)
+        trainer.on_validation_epoch_end(
+            [trainer.validation_step(next(trainer.dataloader_val)) for _ in batches]
+        )
+    trainer.current_epoch += 1
+    logged = {"dice": "mean_fg_dice", "loss": "train_losses"}
+    return {name: float(trainer.logger.get_value(key, step=-1)) for name, key in logged.items()}
