@@ -9,9 +9,10 @@ import pytest
 
 from ranp.training.config import Config
 from ranp.training.job import Job
-from ranp.training.preparation import fresh_network
+from ranp.training.networks import build_network
+from ranp.training.preparation import fresh_network, open_splits
 from ranp.training.recipe_loop import RecipeLoop
-from ranp.training.run import train
+from ranp.training.run import make_fabric, make_trainer, train
 from ranp.trials.race import race
 
 
@@ -22,8 +23,25 @@ def test_it_trains_as_the_recipe_does(
     lines = list(loop.train(fresh_network(loop.build(), None, seed=3), 3))
     record = train(Job(tiny(seed=3), tmp_path / "run", data=crops))
     goal = record["goal"]
-    assert len(lines) == loop.length == 2
+    assert len(lines) == loop.length == 1  # eight steps in all
     assert lines[-1][goal] == record["metrics"][goal]["last"]
+
+
+def test_check_ins_do_not_change_the_training(
+    tiny: Callable[..., Config], crops: Path, tmp_path: Path
+) -> None:
+    job = Job(tiny(epochs=3), tmp_path, data=crops)
+
+    def trained(steps: int) -> list[dict[str, float]]:
+        model = fresh_network(build_network(job.config.network), None, seed=0)
+        trainer = make_trainer(make_fabric(job.config), model, job, open_splits(job))
+        return list(trainer.check_ins(steps))
+
+    often, seldom = trained(2), trained(12)
+    assert (len(often), len(seldom)) == (6, 1)  # three epochs of four steps
+    goal = next(iter(often[0]))
+    assert often[-1][goal] == seldom[-1][goal]
+    assert sum(line["loss"] for line in often) / 6 == pytest.approx(seldom[0]["loss"])
 
 
 def test_a_loss_that_is_not_finite_ends_it(

@@ -49,7 +49,7 @@ class Training:
     ] = None
     length: Annotated[
         int | None,
-        typer.Option(min=1, help="Check-ins of a whole training; a recipe's epochs are its own."),
+        typer.Option(min=1, help="Check-ins of a whole training; a recipe knows its own."),
     ] = None
     data: Annotated[
         str | None,

@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -119,17 +121,54 @@ class Trainer:
             Diverged: The loss became NaN or infinite; the batch is named.
         """
         progress = self.progress
+        with self._running():
+            while progress.epoch <= self.config.epochs:
+                for _ in self._train_epoch():
+                    pass
+                metrics = self._validate() if self._validates(progress.epoch) else None
+                yield self._finish_epoch(metrics)
+
+    def check_ins(self, steps: int) -> Iterator[dict[str, float]]:
+        """Train to the end; yield the goal and the mean loss every so many steps.
+
+        On the way as many validation batches are measured as steps were trained, spread over all;
+        at the end all of them.
+
+        Raises:
+            Diverged: The loss became NaN or infinite; the batch is named.
+        """
+        goal, losses = self.task.goal, deque[float](maxlen=steps)
+        done, total = 0, self.config.epochs * self.steps_per_epoch
+        with self._running():
+            while self.progress.epoch <= self.config.epochs:
+                for loss in self._train_epoch():
+                    losses.append(loss)
+                    done += 1
+                    if done % steps == 0 and done < total:
+                        measured = self._validate(every=math.ceil(len(self.validation) / steps))
+                        yield {goal: measured[goal], "loss": fmean(losses)}
+                        self.network.train()
+                self._finish_epoch(None)
+            yield {goal: self._validate()[goal], "loss": fmean(losses)}
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps of the optimizer in an epoch."""
+        return math.ceil(len(self.train) / self.config.accumulate)
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        """Tell the listener where training starts, with what the settings ask for switched on."""
+        progress = self.progress
         self.listener.on_start(progress.epoch, progress.batch, progress.history)
         recompute = checkpointed(self.model) if self.config.recompute else nullcontext()
         with recompute, ExitStack() as stack:
             if self.config.optimize:
                 stack.callback(return_freed_memory)
-            while progress.epoch <= self.config.epochs:
-                self._train_epoch()
-                metrics = self._validate() if self._validates(progress.epoch) else None
-                yield self._finish_epoch(metrics)
+            yield
 
-    def _train_epoch(self) -> None:
+    def _train_epoch(self) -> Iterator[float]:
+        """Train an epoch, or what is left of it; yield the loss of every step."""
         config, progress = self.config, self.progress
         rate = learning_rate(config.schedule, config.optimizer.lr, progress.epoch, config.epochs)
         for group in self.optimizer.param_groups:
@@ -152,6 +191,7 @@ class Trainer:
                 self._interrupt()
             if time.monotonic() - self._saved >= 60 * config.checkpoint_minutes:
                 self._save()
+            yield loss
 
     def _step(self, micro_batches: Sequence[Batch]) -> tuple[float, bool]:
         """One step of the optimizer: the loss, and whether some process was told to stop."""
@@ -198,11 +238,18 @@ class Trainer:
         last = epoch > self.config.epochs - AVERAGED_EPOCHS
         return last or epoch % self.config.validate_every == 0
 
-    def _validate(self) -> dict[str, float]:
+    def _validate(self, every: int = 1) -> dict[str, float]:
+        """Return the metrics of every so many validation batches."""
         began = time.perf_counter()
         share_buffers(self.fabric, self.model)
         metrics = evaluate(
-            self.fabric, self.model, self.task, self.validation, self._on_device, self._between
+            self.fabric,
+            self.model,
+            self.task,
+            self.validation,
+            self._on_device,
+            self._between,
+            every,
         )
         self.progress.seconds += time.perf_counter() - began
         return metrics
@@ -267,6 +314,7 @@ def evaluate(
     loader: Loader,
     on_device: Callable[[Batch], dict[str, Any]] | None = None,
     between: Callable[[], None] = lambda: None,
+    every: int = 1,
 ) -> dict[str, float]:
     """Return the metrics of a network, the same on one process or several.
 
@@ -277,6 +325,7 @@ def evaluate(
         loader: Validation batches of this process.
         on_device: Moves a batch to the device of the network.
         between: Called before each batch.
+        every: Measures the first of every so many batches.
     """
     model.eval()
     move: Callable[[Batch], dict[str, Any]] = on_device or fabric.to_device
@@ -287,7 +336,7 @@ def evaluate(
         return output
 
     def measures() -> Iterator[Measures]:
-        for on_host in loader.epoch(0):
+        for on_host in islice(loader.epoch(0), 0, None, every):
             between()
             batch = move(on_host)
             yield from task.measure(task.predict(network, batch["x"]), batch)

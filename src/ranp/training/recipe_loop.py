@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 
 from torch import Tensor, nn
@@ -17,6 +18,12 @@ from ranp.training.loop import Diverged
 from ranp.training.networks import build_network
 from ranp.training.preparation import ensure_data, open_splits
 from ranp.training.run import make_fabric, make_trainer
+
+MOST_CHECK_INS = 500
+"""Check-ins of a training: 5 % of them are enough for a race of five candidates."""
+
+LEAST_STEPS = 25
+"""Steps between two check-ins: after fewer, candidates differ by luck alone."""
 
 
 @dataclass(frozen=True)
@@ -37,23 +44,34 @@ class RecipeLoop:
 
     @property
     def length(self) -> int:
-        """Check-ins of a whole training: one per epoch."""
-        return self.job.config.epochs
+        """Check-ins of a whole training."""
+        return math.ceil(self._steps / self._steps_per_check_in)
+
+    @property
+    def _steps_per_check_in(self) -> int:
+        return max(LEAST_STEPS, math.ceil(self._steps / MOST_CHECK_INS))
+
+    @cached_property
+    def _steps(self) -> int:
+        """Steps of a whole training."""
+        ensure_data(self.job)
+        config = self.job.config
+        train = Loader(open_splits(self.job)[0], config.batch, training=True)
+        return config.epochs * math.ceil(len(train) / config.accumulate)
 
     def build(self) -> nn.Module:
         """Return the full network."""
         return build_network(self.job.config.network, self.job.factory)
 
     def train(self, model: nn.Module, seed: int) -> Iterator[dict[str, float]]:
-        """Train a network with the recipe's settings; yield goal and loss after every epoch."""
+        """Train a network with the recipe's settings; yield goal and loss at every check-in."""
         ensure_data(self.job)
-        config = self.job.config.model_copy(update={"seed": seed, "validate_every": 1})
+        config = self.job.config.model_copy(update={"seed": seed})
         job = replace(self.job, config=config)
         trainer = make_trainer(make_fabric(config), model, job, open_splits(job))
         goal = trainer.task.goal
         try:
-            for line in trainer.epochs():
-                yield {goal: line["metrics"][goal], "loss": line["loss"]}
+            yield from trainer.check_ins(self._steps_per_check_in)
         except Diverged:
             yield {goal: math.nan, "loss": math.nan}
 

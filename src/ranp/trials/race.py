@@ -31,8 +31,8 @@ from ranp.user_code import blame
 RACE, THIN = "race", "thin"
 
 DEFAULT_CANDIDATES = (
-    *("thin", "power:0.25", "ranp-f", "power:-0.25", "weighted"),
-    *("power:0.5", "power:-0.5"),
+    *("thin", "weighted", "power:-0.25", "ranp-f", "power:0.25"),
+    *("power:-0.5", "power:0.5"),
 )
 """The first ones race where the cost does not allow all."""
 
