@@ -293,7 +293,7 @@ class _Task:
         (budget,) = parse_budgets(budgets)
         with closing(allocator.loop):
             raced = Racing(allocator, loop.epochs, candidates, cost, tell).run(budget, seed)
-        chooser = allocator.chooser(raced.won.choice)
+        chooser = raced.won.chooser
         slim = raced.plan.apply(self.network, init="keep")
         return raced, Result(slim, raced.plan, chooser, chooser.costs(), raced.won.costs)
 
