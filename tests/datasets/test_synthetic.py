@@ -169,6 +169,16 @@ def test_still_is_still_and_other_motions_are_not():
         assert moving == (MOTIONS[index].path != "still" or MOTIONS[index].spin != 0)
 
 
+def test_channels_agree_as_in_natural_video():
+    """Brightness and a tint within 8 % of its range either way: correlation 1 / (1 + 0.16^2)."""
+    colours = np.concatenate([draw_clip(10, 0, index).background for index in range(50)])
+    correlation = np.corrcoef(colours.reshape(-1, 3).T)[np.triu_indices(3, 1)]
+    np.testing.assert_allclose(correlation, 1 / (1 + 0.16**2), atol=0.005)
+    for index in range(5):
+        pixels = render(draw_clip(10, 0, index), 2, 48, 48).reshape(-1, 3).T
+        assert np.corrcoef(pixels)[np.triu_indices(3, 1)].min() > 0.94
+
+
 def test_one_moment_says_nothing_about_the_class():
     """Mean and spread of the picture at frames 0 and 11 are the same for all classes."""
     classes, clips = 10, 40
