@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import ranp as library
-from ranp.cli._common import Network
+from ranp.cli._networks import Network
 from ranp.cli._options import ScoringOptions
 from ranp.cli._scoring import open_source
 from ranp.models import find_network, network_names

@@ -5,35 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
 
 from ranp._version import __version__
-from ranp.cli import (
-    bench,
-    compare,
-    data,
-    demo,
-    doctor,
-    evaluate,
-    export,
-    fit,
-    inspect,
-    methods,
-    nnunet,
-    plan,
-    predict,
-    profile,
-    prune,
-    race,
-    report,
-    reproduce,
-    runs,
-    score,
-    search,
-    train,
-)
+from ranp.cli import data, nnunet
 from ranp.errors import RanpError, is_out_of_memory
 from ranp.user_code import load_module
 
@@ -45,15 +23,17 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _PANELS = {
-    "Prune": (demo, profile, prune, fit, score, plan, search, inspect, methods),
-    "Train": (train, evaluate, predict, runs),
-    "Look": (report, compare, race, reproduce),
-    "Measure": (bench, doctor),
-    "Deploy": (export,),
+    "Prune": "demo profile prune fit score plan search inspect methods",
+    "Train": "train evaluate predict runs",
+    "Look": "report compare race reproduce",
+    "Measure": "bench doctor",
+    "Deploy": "export",
 }
-for panel, modules in _PANELS.items():
-    for module in modules:
-        name = module.__name__.rpartition(".")[2]
+"""Commands by heading of the help, in its order; each is a module of that name."""
+
+for panel, names in _PANELS.items():
+    for name in names.split():
+        module = import_module(f"ranp.cli.{name}")
         app.command(name, rich_help_panel=panel)(module.command)
 app.add_typer(data.app, name="data", rich_help_panel="Train")
 app.add_typer(nnunet.app, name="nnunet", rich_help_panel="Train")
@@ -89,7 +69,7 @@ _ClickException = typer.BadParameter.__mro__[2]
 
 
 def main() -> None:
-    """Runs a command; errors come out as one line and the exit code that says what kind it was."""
+    """Run a command; an error is printed as one line, and its exit code says what kind it is."""
     try:
         sys.exit(app(standalone_mode=False))
     except RanpError as error:

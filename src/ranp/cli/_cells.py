@@ -4,48 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ranp.cli._common import say
+from ranp.cli._options import Output
 
 if TYPE_CHECKING:
+    from ranp.experiments.jobs import Jobs
     from ranp.trials.store import OnCell, Store
 
-JobsOption = Annotated[
-    str,
-    typer.Option(
-        help="Processes on this machine, or slurm: a job array with a job for each cell. Threads "
-        "of each are those of OMP_NUM_THREADS."
-    ),
-]
-RecomputeOption = Annotated[
-    bool, typer.Option("--recompute", help="Compute again what other code has computed.")
-]
 
+@dataclass(frozen=True)
+class CellOptions:
+    """How cells are computed."""
 
-def open_store(directory: Path, *computing: Any, recompute: bool) -> Store:
-    """Return the store of a command.
+    jobs: Annotated[
+        str,
+        typer.Option(
+            help="Processes on this machine, or slurm: a job array with a job for each cell. "
+            "Threads of each are those of OMP_NUM_THREADS."
+        ),
+    ] = "1"
+    recompute: Annotated[
+        bool, typer.Option("--recompute", help="Compute again what other code has computed.")
+    ] = False
 
-    Args:
-        directory: Directory of the store.
-        computing: Functions and classes whose code computes the cells.
-        recompute: Whether cells of other code are computed again.
-    """
-    from ranp.trials.source_code import code_fingerprint
-    from ranp.trials.store import Store
+    def parse_jobs(self) -> Jobs:
+        """Return where the cells are computed."""
+        from ranp.experiments.jobs import parse_jobs
 
-    return Store(directory, code=code_fingerprint(*computing), recompute=recompute)
+        return parse_jobs(self.jobs)
+
+    def open_store(self, directory: Path, *computing: Any) -> Store:
+        """Return the store of a command.
+
+        Args:
+            directory: Directory of the store.
+            computing: Functions and classes whose code computes the cells.
+        """
+        from ranp.trials.source_code import code_fingerprint
+        from ranp.trials.store import Store
+
+        return Store(directory, code=code_fingerprint(*computing), recompute=self.recompute)
 
 
 @contextmanager
-def cell_progress(quiet: bool, unit: str, describe: Any) -> Iterator[OnCell]:
-    """Show progress over cells on stderr: a bar in a terminal, and lines.
+def cell_progress(output: Output, unit: str, describe: Any) -> Iterator[OnCell]:
+    """Show progress over cells on stderr, a bar in a terminal or lines; name how to go on.
 
     Args:
-        quiet: Whether nothing is shown.
+        output: Whether anything is shown.
         unit: What a cell is called.
         describe: `describe(cell, done, total)` -> what the bar shows, and a line or None.
 
@@ -62,23 +73,24 @@ def cell_progress(quiet: bool, unit: str, describe: Any) -> Iterator[OnCell]:
     )
 
     console = Console(stderr=True)
-    with Progress(
+    bar = Progress(
         TextColumn(unit),
         BarColumn(20),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TextColumn("{task.description}"),
         console=console,
-        disable=quiet or not console.is_terminal,
+        disable=output.quiet or not console.is_terminal,
         transient=True,
-    ) as bar:
+    )
+    with going_on(), bar:
         task = bar.add_task("", total=None)
 
         def on_cell(cell: Mapping[str, Any], done: int, total: int) -> None:
             about, line = describe(cell, done, total)
             bar.update(task, total=total, completed=done, description=about)
             if bar.disable and line is not None:
-                say(quiet, line)
+                output.say(line)
 
         yield on_cell
 

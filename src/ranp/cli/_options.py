@@ -7,27 +7,30 @@ command line, one option per field, and arrives as an instance of that class.
 from __future__ import annotations
 
 import inspect
-import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
+from ranp.cli._common import say, show, show_json
 from ranp.errors import InfeasibleError, UsageError
 
 if TYPE_CHECKING:
-    from ranp.cli._common import Network
+    from rich.console import RenderableType
+
+    from ranp.cli._networks import Network
     from ranp.pipeline import Target
     from ranp.pruning import Choice
     from ranp.resources.budgets import Budget
 
 Weights = Literal["fresh", "orthogonal", "given"]
 Per = Literal["batch", "sample"]
+Coupling = Literal["paper", "sum", "max", "mean"]
 
 SCORING = ("data", "loss", "samples", "batch", "per", "size", "weights")
 """The parameters that say how a network is scored; who has scores needs none of them."""
@@ -98,6 +101,17 @@ class Output:
     as_json: JsonOption = False
     quiet: QuietOption = False
 
+    def show(self, value: Any, renderable: RenderableType) -> None:
+        """Print a result to stdout: its value as JSON, or what people read."""
+        if self.as_json:
+            show_json(value)
+        else:
+            show(renderable)
+
+    def say(self, message: str) -> None:
+        """Print a message to stderr."""
+        say(self.quiet, message)
+
     @contextmanager
     def infeasible_as_json(
         self, network: str, method: str, sparsity: float | None
@@ -107,14 +121,15 @@ class Output:
             yield
         except InfeasibleError as error:
             if self.as_json:
-                failure = {
-                    "network": network,
-                    "method": method,
-                    "sparsity": sparsity,
-                    "feasible": False,
-                    "max_sparsity": error.max_sparsity,
-                }
-                typer.echo(json.dumps(failure, indent=1))
+                show_json(
+                    {
+                        "network": network,
+                        "method": method,
+                        "sparsity": sparsity,
+                        "feasible": False,
+                        "max_sparsity": error.max_sparsity,
+                    }
+                )
             raise
 
 
@@ -122,18 +137,10 @@ class Output:
 class BudgetOptions:
     """What a network may cost."""
 
-    memory: Annotated[
-        str | None, typer.Option(help="What a training step may take: 8GiB, 500MB, 50%.")
-    ] = None
-    flops: Annotated[
-        str | None, typer.Option(help="What a forward pass of a sample may cost: 20GFLOPs, 10%.")
-    ] = None
-    params: Annotated[
-        str | None, typer.Option(help="How many parameters there may be: 3M, 10%.")
-    ] = None
-    latency: Annotated[
-        str | None, typer.Option(help="What a training step may take, measured here: 250ms, 50%.")
-    ] = None
+    memory: Annotated[str | None, typer.Option(help="Peak of a training step: 8GiB, 50%.")] = None
+    flops: Annotated[str | None, typer.Option(help="Forward pass of a sample: 20G, 10%.")] = None
+    params: Annotated[str | None, typer.Option(help="Number of parameters: 3M, 10%.")] = None
+    latency: Annotated[str | None, typer.Option(help="Measured time of a step: 250ms, 50%.")] = None
     budget: Annotated[
         list[str] | None,
         typer.Option(help="A budget on any resource, such as activations=200MB; repeatable."),
@@ -162,13 +169,26 @@ class BudgetOptions:
         return sparsity
 
 
+def refuse_race(method: str | None) -> str | None:
+    """Refuse the method "race", which `ranp.prune` has, and name the command for it."""
+    if method == "race":
+        raise UsageError(
+            "method 'race' trains candidates on your data, which is a command of its own; "
+            "use `ranp race`, and then its plan: `ranp train RECIPE --plan out/race/plan.json`"
+        )
+    return method
+
+
 @dataclass(frozen=True)
 class ChoiceOptions:
     """How neurons are chosen."""
 
     method: Annotated[
         str | None,
-        typer.Option(help="See `ranp methods`; ranp-f, or for fit what prunes least, by default."),
+        typer.Option(
+            help="See `ranp methods`; ranp-f, or for fit what prunes least, by default.",
+            callback=refuse_race,
+        ),
     ] = None
     lam: Annotated[
         float | None,
@@ -179,7 +199,7 @@ class ChoiceOptions:
         typer.Option(help="What to reweight by instead of the method's own: flops, memory, ..."),
     ] = None
     coupling: Annotated[
-        Literal["paper", "sum", "max", "mean"] | None,
+        Coupling | None,
         typer.Option(
             help="How channels tied by additions are decided; by default as in the paper."
         ),
@@ -195,22 +215,15 @@ class ChoiceOptions:
         """Return the choice that they stand for."""
         from ranp.pruning import Choice
 
-        settings = {
-            name: value for name, value in self.settings(network).items() if value is not None
-        }
-        return Choice.make(self.method or "ranp-f", **settings)
+        given = {key: value for key, value in self.settings(network).items() if value is not None}
+        return Choice.make(self.method or "ranp-f", **given)
 
     def settings(self, network: Network) -> dict[str, Any]:
         """Return all but the method, as `Choice.make` takes it; lambda is the paper's if None."""
-        lam = network.spec.lam if self.lam is None and network.spec is not None else self.lam
-        return {
-            "lam": lam,
-            "resource": self.resource,
-            "coupling": self.coupling,
-            "floor": self.floor,
-            "multiple": self.multiple,
-            "seed": self.seed,
-        }
+        given = dict(vars(self))
+        if self.lam is None and network.spec is not None:
+            given["lam"] = network.spec.lam
+        return {key: value for key, value in given.items() if key not in ("method", "protect")}
 
 
 @dataclass(frozen=True)
@@ -254,7 +267,7 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
     spread: list[inspect.Parameter] = []
     for parameter in parameters:
         group = groups.get(parameter.name)
-        spread += [parameter] if group is None else _options_of(group)
+        spread += [parameter] if group is None else _parameters(group)
 
     @wraps(function)
     def command(**given: Any) -> None:
@@ -268,18 +281,8 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def _options_of(group: Any) -> list[inspect.Parameter]:
+def _parameters(group: Any) -> list[inspect.Parameter]:
+    """Return the fields of a group as keyword parameters."""
     hints = get_type_hints(group, include_extras=True)
-    return [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=_default(field),
-            annotation=hints[field.name],
-        )
-        for field in fields(group)
-    ]
-
-
-def _default(field: Field[Any]) -> Any:
-    return inspect.Parameter.empty if field.default is MISSING else field.default
+    parameters = inspect.signature(group).parameters.values()
+    return [each.replace(annotation=hints[each.name]) for each in parameters]

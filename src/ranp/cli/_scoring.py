@@ -15,8 +15,9 @@ import typer
 from torch import Tensor
 from torch.nn import functional
 
-from ranp.cli._common import Network, next_command, say
-from ranp.cli._options import ScoringOptions
+from ranp.cli._common import next_command
+from ranp.cli._networks import Network
+from ranp.cli._options import Output, ScoringOptions
 from ranp.datasets import find_dataset, open_cases, synthetic_cases
 from ranp.datasets.loader import Loader
 from ranp.errors import UsageError
@@ -191,20 +192,20 @@ class ScoringListener(ScoringBar):
     """Shows scoring as a progress bar; a signal ends it after the batch under way.
 
     Args:
-        quiet: Neither bar nor messages.
+        output: Whether bar and messages are shown.
         keep: File that the scores go to as soon as they are there, or interrupted.
         on_interrupt: Called with the scores so far and the exit code, if a signal came.
     """
 
     def __init__(
         self,
-        quiet: bool,
+        output: Output,
         *,
         keep: Path | None = None,
         on_interrupt: Callable[[Scores, int], None] = lambda scores, code: None,
     ) -> None:
-        super().__init__(shown=not quiet)
-        self._quiet, self._keep, self._on_interrupt = quiet, keep, on_interrupt
+        super().__init__(shown=not output.quiet)
+        self._output, self._keep, self._on_interrupt = output, keep, on_interrupt
         self._stop = GracefulStop()
 
     def __enter__(self) -> Self:
@@ -225,12 +226,12 @@ class ScoringListener(ScoringBar):
         if self._keep is not None:
             scores.save(self._keep)
         if verdict is not None:
-            say(self._quiet, verdict)
+            self._output.say(verdict)
 
     def on_trial(self, sparsity: float, figures: Mapping[str, float]) -> None:
         """Say what was measured."""
         took = describe("latency", figures["latency"])
-        say(self._quiet, f"  Measured: {took} at sparsity {sparsity:.4f}.")
+        self._output.say(f"  Measured: {took} at sparsity {sparsity:.4f}.")
 
 
 def keep_interrupted(

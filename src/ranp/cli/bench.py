@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ranp.cli._common import load_network, load_planned, say, show, show_json
-from ranp.cli._options import JsonOption, QuietOption, ScoringOptions
-from ranp.cli.train import FactoryOption
+from ranp.cli._common import ensure_out
+from ranp.cli._networks import load_network, load_planned
+from ranp.cli._options import Output, ScoringOptions, grouped
+from ranp.cli._training import FactoryOption
 from ranp.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class _Pair:
     shape: tuple[int, ...]
 
 
+@grouped
 def command(
     target: Annotated[
         str,
@@ -39,6 +41,7 @@ def command(
             metavar="NET|RUN|PLAN", help="A network's name, a run directory, or a plan.json."
         ),
     ],
+    output: Output,
     network: FactoryOption = None,
     sizes: Annotated[
         str | None, typer.Option(help="Edges of the volumes (or frames), such as 32,64.")
@@ -58,24 +61,21 @@ def command(
     out: Annotated[
         Path | None, typer.Option("--out", help="Directory for bench.json and bench.png.")
     ] = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """Measure the full against the slim network: training step, inference, memory."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler, which sees memory, talks a lot
     import torch
 
-    from ranp.files import ensure_directory, write_sealed_json
+    from ranp.files import write_sealed_json
     from ranp.report.speed import bench_table, draw_bench
     from ranp.resources.latency import MODES
     from ranp.speed.bench import compare_speed
 
-    if out is not None:
-        ensure_directory(out)
+    ensure_out(out)
     edges, samples = _numbers(sizes, "--sizes"), _numbers(batches, "--batches")
     if threads is not None:
         torch.set_num_threads(threads)
-    pair = _open(target, network, quiet)
+    pair = _open(target, network, output)
     shapes = [(n, *space) for space in _spaces(pair.shape, edges) for n in samples]
     costs = pair.plan.costs
     bench = compare_speed(
@@ -87,7 +87,7 @@ def command(
         optimized=optimize,
         repetitions=repetitions,
         force=force,
-        step=lambda message: say(quiet, f"Measuring {message}."),
+        step=lambda message: output.say(f"Measuring {message}."),
     )
     record = {
         "network": pair.name,
@@ -104,13 +104,10 @@ def command(
     if out is not None:
         write_sealed_json(out / "bench.json", {"kind": "bench", "schema": 1, **record})
         draw_bench(out / "bench.png", record["comparisons"], caption)
-    if as_json:
-        show_json(record)
-    else:
-        show(bench_table(record["comparisons"], caption))
+    output.show(record, bench_table(record["comparisons"], caption))
     if out is not None:
-        say(quiet, f"Record and picture in {out}.")
-    say(quiet, "Next: ranp doctor says what slows this machine down.")
+        output.say(f"Record and picture in {out}.")
+    output.say("Next: ranp doctor says what slows this machine down.")
 
 
 def _numbers(text: str | None, option: str) -> list[int]:
@@ -126,7 +123,7 @@ def _numbers(text: str | None, option: str) -> list[int]:
 
 
 def _spaces(shape: tuple[int, ...], edges: list[int]) -> list[tuple[int, ...]]:
-    """Shapes of a sample: of volumes every edge changes, of clips that of the frames."""
+    """Return shapes of a sample: of volumes every edge changes, of clips that of the frames."""
     _, channels, depth, *frame = shape
     if not edges:
         return [shape[1:]]
@@ -134,14 +131,14 @@ def _spaces(shape: tuple[int, ...], edges: list[int]) -> list[tuple[int, ...]]:
     return [(channels, edge if is_volume else depth, *([edge] * len(frame))) for edge in edges]
 
 
-def _open(target: str, own: str | None, quiet: bool) -> _Pair:
+def _open(target: str, own: str | None, output: Output) -> _Pair:
     path = Path(target)
     if path.is_dir():
         return _open_run(path)
     if path.suffix == ".json":
         plan, network = load_planned(path, own)
         return _Pair(network.name, network.model, plan, network.input_shape)
-    return _open_network(target, quiet)
+    return _open_network(target, output)
 
 
 def _open_run(directory: Path) -> _Pair:
@@ -157,8 +154,8 @@ def _open_run(directory: Path) -> _Pair:
     return _Pair(directory.name, build_network(config.network), plan, tuple(stored["tensor"]))
 
 
-def _open_network(name: str, quiet: bool) -> _Pair:
-    """A network of the paper, pruned as there, scored with a few synthetic samples."""
+def _open_network(name: str, output: Output) -> _Pair:
+    """Return a network of the paper, pruned as there, scored with a few synthetic samples."""
     import torch
 
     from ranp.cli._scoring import ScoringListener, open_source
@@ -174,9 +171,9 @@ def _open_network(name: str, quiet: bool) -> _Pair:
     scoring = ScoringOptions(samples=_SCORING_SAMPLES, size=_SCORING_SIZE if is_volume else None)
     choice = Choice.make("ranp-f", lam=network.spec.lam)
     source = open_source(network, [choice.method], scoring)
-    say(quiet, f"Scoring {name} with {source.about}.")
+    output.say(f"Scoring {name} with {source.about}.")
     traced = trace(network.model, source.batches, example_input=network.input_shape)
-    with ScoringListener(quiet) as listener:
+    with ScoringListener(output) as listener:
         chooser = make_chooser(traced, choice, source.scoring(scoring, 0), listener)
     plan = make_plan(chooser, network.spec.sparsity, network=name)
     return _Pair(name, network.model, plan, network.input_shape)

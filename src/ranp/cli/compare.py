@@ -2,66 +2,30 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ranp.cli._cells import (
-    JobsOption,
-    RecomputeOption,
-    cell_progress,
-    going_on,
-    open_store,
-)
-from ranp.cli._common import parse_shape, say, show, show_json
-from ranp.cli._options import FloorOption, InputOption, JsonOption, QuietOption, grouped
-from ranp.cli.race import CostOption, LossOption, score_source
-from ranp.cli.train import FactoryOption
+from ranp.cli._cells import CellOptions, cell_progress, going_on
+from ranp.cli._common import command_line
+from ranp.cli._networks import parse_shape
+from ranp.cli._options import Coupling, Output, grouped
+from ranp.cli._training import TrainingOptions, load_factory
 from ranp.user_code import load_object
 
 if TYPE_CHECKING:
-    from ranp.experiments.jobs import Jobs
     from ranp.training.config import Config
     from ranp.trials.store import Cell
 
 DEFAULT_METHODS = "full,thin,ranp-f,weighted,random,magnitude"
 
 
-@dataclass(frozen=True)
-class LoopOptions:
-    """The user's own training loop, in the place of a recipe."""
-
-    train: Annotated[
-        str | None,
-        typer.Option(
-            help="Your training function, as package.module:function, in the place of a recipe: "
-            "train(model, seed) yields a metric, or metrics by name, at every check-in."
-        ),
-    ] = None
-    loss: LossOption = None
-    input_shape: InputOption = None
-    coupling: Annotated[
-        Literal["paper", "sum", "max", "mean"],
-        typer.Option(help="How tied channels are decided, with --train."),
-    ] = "paper"
-    floor: FloorOption = 0
-    length: Annotated[
-        int | None, typer.Option(min=1, help="Check-ins of a training, for the method race.")
-    ] = None
-    cost: CostOption = 0.05
-
-
 @grouped
 def command(
-    loop: LoopOptions,
-    recipe: Annotated[
-        str | None,
-        typer.Option(help="A packaged recipe, or a YAML file of yours; see `ranp train`."),
-    ] = None,
+    training: TrainingOptions,
+    cells: CellOptions,
+    output: Output,
     methods: Annotated[
         str,
         typer.Option(
@@ -76,136 +40,80 @@ def command(
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many runs of each.")] = 3,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            help="The data set's directory; without it, generated data. With --train, batches to "
-            "score with as package.module:function."
-        ),
-    ] = None,
-    network: FactoryOption = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated."),
-    ] = None,
-    smoke: Annotated[
-        bool, typer.Option("--smoke", help="The recipe's smallest scale: ends within minutes.")
-    ] = False,
+    coupling: Annotated[
+        Coupling, typer.Option(help="How tied channels are decided, with --train.")
+    ] = "paper",
     out: Annotated[
         Path | None, typer.Option(help="For results and all runs; by default below out/.")
     ] = None,
-    jobs: JobsOption = "1",
-    recompute: RecomputeOption = False,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """Bring methods to the same cost, train them from several seeds, and test the differences.
 
     Stopped at any time, the same command goes on; started several times, the processes share the
     work out.
     """
-    from ranp.experiments.jobs import parse_jobs
+    from ranp.report.comparison_tables import terminal
 
+    training.check()
     names = [name.strip() for name in methods.split(",")]
-    shared: dict[str, Any] = {"seeds": seeds, "recompute": recompute, "quiet": quiet}
-    shared["jobs"] = parse_jobs(jobs)
-    if loop.train is not None:
-        _check_loop(recipe, network, settings, smoke)
-        out = out or Path("out") / f"compare-{loop.train.partition(':')[0]}"
-        say(quiet, f"Comparison: {out}")
-        result = _compare_loop(loop, network, names, budget, data, out, **shared)
+    budgets = budget or ["flops=10%"]
+    if training.train is not None:
+        out = out or Path("out") / f"compare-{training.train.partition(':')[0]}"
+        output.say(f"Comparison: {out}")
+        result = _compare_loop(training, names, budgets, seeds, coupling, out, cells, output)
     else:
-        folder = None if data is None else Path(data)
-        config = _config(recipe, network, settings, smoke, folder)
-        out = out or Path("out") / "-".join(["compare", config.recipe, *["smoke"][:smoke]])
-        result = _compare_recipe(config, network, names, budget, folder, out, **shared)
+        config = training.config()
+        out = out or Path("out") / f"compare-{config.recipe}{'-smoke' if training.smoke else ''}"
+        result = _compare_recipe(training, config, names, budgets, seeds, out, cells, output)
     files = _write(result, out)
-    if as_json:
-        show_json({"files": [str(path) for path in files], **result})
-    else:
-        from ranp.report.comparison_tables import terminal
-
-        show(terminal(result))
-    say(quiet, f"Written: {files[0]} and {', '.join(path.name for path in files[1:])}")
-    say(quiet, f"Next: open {out / 'comparison.html'} in a browser")
-
-
-def _check_loop(
-    recipe: str | None, network: str | None, settings: list[str] | None, smoke: bool
-) -> None:
-    from ranp.errors import UsageError
-
-    if recipe is not None or settings or smoke:
-        raise UsageError("--train stands in the place of a recipe; give one of them")
-    if network is None:
-        raise UsageError("--train needs the network that is trained; give --network")
+    output.show({"files": [str(path) for path in files], **result}, terminal(result))
+    output.say(f"Written: {files[0]} and {', '.join(path.name for path in files[1:])}")
+    output.say(f"Next: open {out / 'comparison.html'} in a browser")
 
 
 def _compare_loop(
-    loop: LoopOptions,
-    network: str | None,
+    training: TrainingOptions,
     names: list[str],
-    budget: list[str] | None,
-    data: str | None,
+    budgets: list[str],
+    seeds: int,
+    coupling: Coupling,
     out: Path,
-    *,
-    quiet: bool,
-    **shared: Any,
+    cells: CellOptions,
+    output: Output,
 ) -> dict[str, Any]:
     from ranp.experiments.comparing import compare
     from ranp.resources.budgets import split_budgets
 
     with going_on():
         found = compare(
-            load_object(str(network), "network"),
-            load_object(str(loop.train), "training function"),
+            load_factory(training.network),
+            load_object(str(training.train), "training function"),
             methods=names,
-            budget=[split_budgets([text]) for text in budget or ["flops=10%"]],
-            score_with=score_source(data, loop.loss),
-            example_input=parse_shape(loop.input_shape),
-            coupling=loop.coupling,
-            floor=loop.floor,
-            length=loop.length,
-            cost=loop.cost,
+            budget=[split_budgets([text]) for text in budgets],
+            seeds=seeds,
+            score_with=training.score_with(),
+            example_input=parse_shape(training.input_shape),
+            coupling=coupling,
+            floor=training.floor,
+            length=training.length,
+            cost=training.cost,
             out=out,
-            tell=lambda text: say(quiet, text),
-            **shared,
+            jobs=cells.parse_jobs(),
+            recompute=cells.recompute,
+            tell=output.say,
         )
     return dict(found.result)
 
 
-def _config(
-    recipe: str | None,
-    network: str | None,
-    settings: list[str] | None,
-    smoke: bool,
-    data: Path | None,
-) -> Config:
-    from ranp.errors import UsageError
-    from ranp.training.config import load_config
-
-    if recipe is None:
-        raise UsageError("name a recipe, or a training function of yours; give --recipe or --train")
-    if data is not None and not data.is_dir():
-        raise UsageError(f"data directory '{data}' does not exist")
-    changes: dict[str, Any] = {}
-    if network is not None:
-        changes |= {"network.name": network, "network.options": {}}
-    return load_config(recipe, smoke=smoke, overrides=settings or (), changes=changes, data=data)
-
-
 def _compare_recipe(
+    training: TrainingOptions,
     config: Config,
-    network: str | None,
     names: list[str],
-    budget: list[str] | None,
-    data: Path | None,
-    out: Path,
-    *,
+    budgets: list[str],
     seeds: int,
-    jobs: Jobs,
-    recompute: bool,
-    quiet: bool,
+    out: Path,
+    cells: CellOptions,
+    output: Output,
 ) -> dict[str, Any]:
     from ranp.experiments.cells import TrainingCells
     from ranp.experiments.compare import (
@@ -218,15 +126,15 @@ def _compare_recipe(
     from ranp.experiments.evaluation import evaluate
 
     # All that can be refused at once is, before anything is written.
+    jobs = cells.parse_jobs()
     names = list(checked_methods(names))
-    budgets = budget or ["flops=10%"]
     for text in budgets:
         parse_budget_text(text)
-    factory = load_object(network, "network") if network else None
-    store = open_store(out / "cells", TrainingCells, recompute=recompute)
-    cells = TrainingCells(store, data, factory)
-    design = make_design(cells, config, names, budgets, seeds)
-    say(quiet, f"Comparison: {out}")
+    factory = load_factory(training.network)
+    store = cells.open_store(out / "cells", TrainingCells)
+    runs = TrainingCells(store, training.directory, factory)
+    design = make_design(runs, config, names, budgets, seeds)
+    output.say(f"Comparison: {out}")
 
     def describe(cell: Cell, done: int, total: int) -> tuple[str, str]:
         left = seconds_left(design, store)
@@ -234,8 +142,8 @@ def _compare_recipe(
         about = f"{_name(cell)}{rest}"
         return about, f"run {done + 1} of {total}: {about}"
 
-    with going_on(), cell_progress(quiet, "runs", describe) as on_cell:
-        run(design, cells, on_cell, jobs)
+    with cell_progress(output, "runs", describe) as on_cell:
+        run(design, runs, on_cell, jobs)
     return evaluate(design, store)
 
 
@@ -255,7 +163,7 @@ def _duration(seconds: float) -> str:
 
 
 def _write(result: dict[str, Any], out: Path) -> list[Path]:
-    """Writes all forms of the result; the picture where matplotlib is installed."""
+    """Write all forms of the result; the picture where matplotlib is installed."""
     from importlib.util import find_spec
 
     from ranp.files import write_sealed_json, write_text
@@ -270,9 +178,7 @@ def _write(result: dict[str, Any], out: Path) -> list[Path]:
     write_sealed_json(files[3], result)
     if any(row["accuracy"] for at in result["budgets"] for row in at["rows"]):
         title = f"Methods compared: {result['recipe']}"
-        write_comparison(
-            page(result, title=title, command=shlex.join(["ranp", *sys.argv[1:]])), files[4]
-        )
+        write_comparison(page(result, title=title, command=command_line()), files[4])
         if find_spec("matplotlib") is not None:
             from ranp.report.comparison_figure import draw_comparison
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from ranp.cli._common import show_json
+from ranp.cli._options import Output, grouped
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -23,14 +25,14 @@ _KIND = typer.Argument(
     metavar="KIND", help="shapenet, brats, ucf101, hippocampus, decathlon, volumes or clips."
 )
 _DIRECTORY = typer.Argument(metavar="DIR", help="The data set's directory.")
-_JSON = typer.Option("--json", help="Print the result as JSON.")
-_QUIET = typer.Option("--quiet", "-q", help="No messages, no progress bar.")
 
 
 @app.command()
+@grouped
 def synth(
     kind: Annotated[str, _KIND],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="A new or empty directory.")],
+    output: Output,
     cases: Annotated[int, typer.Option(help="Number of cases.")] = 64,
     size: Annotated[
         int, typer.Option(help="Edge of volumes, height of frames; no effect on shapes.")
@@ -39,36 +41,34 @@ def synth(
         int | None, typer.Option(help="Classes, 10 by default (ucf101, clips and volumes).")
     ] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same files.")] = 0,
-    as_json: Annotated[bool, _JSON] = False,
-    quiet: Annotated[bool, _QUIET] = False,
 ) -> None:
     """Write a synthetic data set in a real one's format."""
     from ranp.datasets import synthesise
 
-    with _progress(quiet) as bar:
+    with _progress(output) as bar:
         bar.add_task(f"writing {kind}", total=None)
         synthesise(kind, out, cases=cases, size=size, seed=seed, classes=classes)
-    if as_json:
-        _print_json({"kind": kind, "directory": str(out), "cases": cases, "seed": seed})
+    if output.as_json:
+        show_json({"kind": kind, "directory": str(out), "cases": cases, "seed": seed})
     else:
         typer.echo(f"{cases} synthetic {kind} cases in {out}")
-    _say(quiet, f"Next: ranp data verify {kind} {out}")
+    output.say(f"Next: ranp data verify {kind} {out}")
 
 
 @app.command()
+@grouped
 def verify(
     kind: Annotated[str, _KIND],
     directory: Annotated[Path, _DIRECTORY],
+    output: Output,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes; by default one per core.")
     ] = None,
-    as_json: Annotated[bool, _JSON] = False,
-    quiet: Annotated[bool, _QUIET] = False,
 ) -> None:
     """Read every case once and list all that is wrong; exit code 4 if anything is."""
     from ranp import datasets
 
-    with _progress(quiet) as bar:
+    with _progress(output) as bar:
         task = bar.add_task(f"verifying {kind}", total=None)
         report = datasets.verify(
             kind,
@@ -77,28 +77,28 @@ def verify(
             started=lambda total: bar.update(task, total=total),
             progress=lambda: bar.advance(task),
         )
-    if as_json:
-        _print_json(report.to_json())
+    if output.as_json:
+        show_json(report.to_json())
     else:
         _print_report(report)
     if not report.ok:
-        _say(quiet, f"Next: mend these files, then again: ranp data verify {kind} {directory}")
+        output.say(f"Next: mend these files, then again: ranp data verify {kind} {directory}")
         raise typer.Exit(4)
-    _say(quiet, f"Next: ranp data show {kind} {directory}")
+    output.say(f"Next: ranp data show {kind} {directory}")
 
 
 @app.command()
+@grouped
 def show(
     kind: Annotated[str, _KIND],
     directory: Annotated[Path, _DIRECTORY],
+    output: Output,
     out: Annotated[Path, typer.Option(help="The PNG file to write.")] = Path("cases.png"),
     cases: Annotated[int, typer.Option(min=1, help="How many cases to draw.")] = 4,
     split: Annotated[str, typer.Option(help="train, validation or (ShapeNet) test.")] = "train",
     size: Annotated[
         int | None, typer.Option(help="Edge of grids, crops or frames; the kind's own by default.")
     ] = None,
-    as_json: Annotated[bool, _JSON] = False,
-    quiet: Annotated[bool, _QUIET] = False,
 ) -> None:
     """Draw a few cases, evenly spread over a split, as the network will get them."""
     from ranp.datasets import draw_cases, find_dataset, open_cases
@@ -106,19 +106,19 @@ def show(
     opened = open_cases(kind, directory, split, size=size)
     count = min(cases, len(opened))
     indices = [index * len(opened) // count for index in range(count)]
-    with _progress(quiet) as bar:
+    with _progress(output) as bar:
         bar.add_task(f"drawing {kind}", total=None)
         draw_cases(kind, opened, indices, out)
     shown = [opened.ids[index] for index in indices]
-    if as_json:
-        _print_json({"kind": kind, "picture": str(out), "cases": shown})
+    if output.as_json:
+        show_json({"kind": kind, "picture": str(out), "cases": shown})
     else:
         typer.echo(f"{out}: {', '.join(shown)}")
-    _say(quiet, f"Next: ranp train {find_dataset(kind).recipe} --data {directory}")
+    output.say(f"Next: ranp train {find_dataset(kind).recipe} --data {directory}")
 
 
 @contextmanager
-def _progress(quiet: bool) -> Iterator[Progress]:
+def _progress(output: Output) -> Iterator[Progress]:
     """Show a bar on stderr, where that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -126,7 +126,7 @@ def _progress(quiet: bool) -> Iterator[Progress]:
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Remaining())
-    hidden = quiet or not console.is_terminal
+    hidden = output.quiet or not console.is_terminal
     with Progress(*columns, console=console, disable=hidden, transient=True) as bar:
         yield bar
 
@@ -142,12 +142,3 @@ def _print_report(report: Report) -> None:
     if len(report.problems) > _SHOWN_PROBLEMS:
         typer.echo(f"  ... and {len(report.problems) - _SHOWN_PROBLEMS} more; --json lists all")
     typer.echo("all is well" if report.ok else f"{len(report.problems)} problems")
-
-
-def _print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=1))
-
-
-def _say(quiet: bool, message: str) -> None:
-    if not quiet:
-        typer.echo(message, err=True)

@@ -54,17 +54,15 @@ def command(
 
 
 def _comparison(demo: Demo) -> Table:
-    from ranp.report.terminal import table
+    from ranp.report.terminal import numbers, table
 
     result = table(
-        "What is left of the 3D-UNet",
+        "network",
+        *numbers("sparsity", "GFLOPs", "params MB", "memory MB", "step ms", "peak MB"),
+        title="What is left of the 3D-UNet",
         caption="GFLOPs, params, memory: counted at 64^3 by the paper's rules.\n"
         "Step and peak: a training step at 32^3, batch 1, measured now.",
     )
-    result.add_column("network")
-    result.add_column("sparsity", justify="right")
-    for heading in ("GFLOPs", "params MB", "memory MB", "step ms", "peak MB"):
-        result.add_column(heading, justify="right")
     for name, costs in demo.costs.items():
         step = demo.measured[name]
         sparsity = demo.sparsities.get(name)
@@ -81,14 +79,15 @@ def _comparison(demo: Demo) -> Table:
 
 
 def _race(demo: Demo) -> Table:
-    from ranp.report.terminal import Bar, table
+    from ranp.report.terminal import Bar, numbers, table
 
     result = table(
-        "Training side by side", caption="Bars: the running mean of the loss at the end."
+        "network",
+        *numbers("seconds", "steps", "loss at first", "at the end"),
+        "",
+        title="Training side by side",
+        caption="Bars: the running mean of the loss at the end.",
     )
-    for heading in ("network", "seconds", "steps", "loss at first", "at the end"):
-        result.add_column(heading, justify="right" if heading != "network" else "left")
-    result.add_column("")
     highest = max(points[0][1] for points in demo.curves.values())
     for name, points in demo.curves.items():
         result.add_row(

@@ -6,11 +6,14 @@ from typing import Annotated, Literal
 
 import typer
 
-from ranp.cli._common import say, show, show_json
-from ranp.cli._options import JsonOption, QuietOption
+from ranp.cli._common import show, show_json
+from ranp.cli._options import Output, grouped
+from ranp.errors import UsageError, suggest
 
 
+@grouped
 def command(
+    output: Output,
     memory: Annotated[
         bool,
         typer.Option("--memory", help="Check predicted against measured memory, for `ranp fit`."),
@@ -23,22 +26,19 @@ def command(
         Literal["cpu", "cuda"] | None,
         typer.Option(help="With --memory: where; CUDA if there is one here."),
     ] = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """Explain the machine: device, threads, known traps with their measured cost, what to do."""
     if memory:
-        _check_memory(device, network, as_json, quiet)
-        return
-    _explain(as_json, quiet)
+        _check_memory(device, network, output)
+    else:
+        _explain(output)
 
 
 def _check_memory(
-    device: Literal["cpu", "cuda"] | None, networks: list[str] | None, as_json: bool, quiet: bool
+    device: Literal["cpu", "cuda"] | None, networks: list[str] | None, output: Output
 ) -> None:
     """Print a table that can be pasted into an issue, and keep the correction."""
     from ranp._version import __version__
-    from ranp.errors import UsageError, suggest
     from ranp.fitting.machine import default_device
     from ranp.integrations.memory_check import NETWORKS, compare_memory, keep_correction
     from ranp.resources.budgets import describe
@@ -47,14 +47,14 @@ def _check_memory(
         if name not in NETWORKS:
             raise UsageError(f"unknown network '{name}'.{suggest(name, NETWORKS)}")
     where = device or default_device()
-    say(quiet, "Each network is trained for a step in a process of its own; this takes minutes.")
+    output.say("Each network is trained for a step in a process of its own; this takes minutes.")
     rows = []
     for row in compare_memory(where, networks):
         rows.append(row)
         error = "" if row.error is None else f", {100 * row.error:+.1f} %"
-        say(quiet, f"{row.network}, {row.optimizer}, {row.precision}{error}")
+        output.say(f"{row.network}, {row.optimizer}, {row.precision}{error}")
     correction = keep_correction(where, rows)
-    if as_json:
+    if output.as_json:
         found = {**vars(correction), "version": __version__, "rows": [r.to_dict() for r in rows]}
         show_json(found)
         return
@@ -73,10 +73,10 @@ def _check_memory(
         typer.echo(f"| {' | '.join(cells)} |")
     factors = ", ".join(f"{name}: {factor:.3f}" for name, factor in correction.factors.items())
     typer.echo(f"\nCorrection by precision: {factors}")
-    say(quiet, "`ranp fit` on this device multiplies its predictions with it from now on.")
+    output.say("`ranp fit` on this device multiplies its predictions with it from now on.")
 
 
-def _explain(as_json: bool, quiet: bool) -> None:
+def _explain(output: Output) -> None:
     """Print what was found."""
     from rich.console import Group
     from rich.text import Text
@@ -85,12 +85,10 @@ def _explain(as_json: bool, quiet: bool) -> None:
     from ranp.speed.doctor import diagnose
 
     found = diagnose()
-    if as_json:
+    if output.as_json:
         show_json(found.to_dict())
         return
-    about = table("This machine")
-    about.add_column("")
-    about.add_column("")
+    about = table("", "", title="This machine")
     for name, value in found.machine.items():
         is_size = name.endswith("_bytes") and value is not None
         shown = f"{value / 2**30:.1f} GiB" if is_size else str(value)
@@ -108,4 +106,4 @@ def _explain(as_json: bool, quiet: bool) -> None:
     show(
         Group(about, "", Text("Traps", style="bold"), *lines, "", Text("Fine", style="bold"), *fine)
     )
-    say(quiet, "Next: ranp bench NET --optimize shows what the way round is worth.")
+    output.say("Next: ranp bench NET --optimize shows what the way round is worth.")

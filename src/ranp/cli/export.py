@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ranp.cli._common import load_planned, parse_shape, say, show, show_json
-from ranp.cli._options import InputOption, JsonOption, QuietOption
-from ranp.cli.evaluate import WeightsOption
-from ranp.cli.train import FactoryOption
+from ranp.cli._networks import load_planned, parse_shape
+from ranp.cli._options import InputOption, Output, grouped
+from ranp.cli._training import TrainedOptions
 from ranp.errors import RanpError, UsageError
-from ranp.user_code import load_object
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -47,6 +45,7 @@ class _Source:
     is_fresh: bool
 
 
+@grouped
 def command(
     source: Annotated[
         Path,
@@ -57,18 +56,16 @@ def command(
     to: Annotated[
         Path, typer.Option("--to", help="The file: .onnx for any runtime, .pt2 for PyTorch.")
     ],
+    trained: TrainedOptions,
+    output: Output,
     input_shape: InputOption = None,
     dynamic: Annotated[
         bool, typer.Option("--dynamic", help="Take other batch sizes and volumes too.")
     ] = False,
-    weights: WeightsOption = "best",
-    network: FactoryOption = None,
     time: Annotated[
         bool, typer.Option("--time", help="Measure it beside PyTorch, in turns.")
     ] = False,
     repetitions: Annotated[int, typer.Option(min=1, help="Timed runs of each.")] = 7,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """Export a network to a file that runs without its code and without ranp."""
     from rich.console import Group
@@ -76,44 +73,36 @@ def command(
     from ranp.exporting import export, find_format, time_exported
 
     find_format(to)
-    opened = _open(source, weights, network, input_shape)
-    say(quiet, f"Writing {to}, and comparing it with the network.")
+    opened = _open(source, trained, input_shape)
+    output.say(f"Writing {to}, and comparing it with the network.")
     exported = export(opened.model, opened.shape, to, dynamic=dynamic, plan=opened.plan)
     record: dict[str, Any] = exported.to_dict()
     parts: list[RenderableType] = [_facts(exported)]
     if time:
-        say(quiet, f"Measuring at {' x '.join(map(str, opened.shape))}.")
+        output.say(f"Measuring at {' x '.join(map(str, opened.shape))}.")
         timings = time_exported(opened.model, exported, opened.shape, repetitions=repetitions)
         record["times"] = _times(timings, opened.shape)
         parts += ["", *_times_table(record["times"])]
         before, after = timings.values()
         if exported.format == "onnx" and after.median > before.median:
-            say(quiet, "onnxruntime is slower than PyTorch here; try OpenVINO, which reads .onnx.")
-    if as_json:
-        show_json(record)
-    else:
-        show(Group(*parts))
+            output.say("onnxruntime is slower than PyTorch here; try OpenVINO, which reads .onnx.")
+    output.show(record, Group(*parts))
     if opened.is_fresh:
-        say(quiet, f"The weights are those in {source}: fresh ones, unless you trained them.")
+        output.say(f"The weights are those in {source}: fresh ones, unless you trained them.")
     (name,) = exported.inputs
     code = _NEXT[exported.format].format(path=str(to), name=name, shape=opened.shape)
-    say(quiet, f"Next, on any machine and without ranp:\n{code}")
+    output.say(f"Next, on any machine and without ranp:\n{code}")
 
 
-def _open(
-    directory: Path,
-    weights: Literal["best", "last"],
-    network: str | None,
-    input_text: str | None,
-) -> _Source:
+def _open(directory: Path, trained: TrainedOptions, input_text: str | None) -> _Source:
     if (directory / "config.json").is_file():
-        return _open_run(directory, weights, network, parse_shape(input_text))
+        return _open_run(directory, trained, parse_shape(input_text))
     if not (directory / "plan.json").is_file():
         what = "is no directory" if not directory.is_dir() else "holds no plan.json and no run"
         raise UsageError(
             f"'{directory}' {what}: name what `ranp prune --out` or `ranp train` wrote"
         )
-    return _open_pruned(directory, network, input_text)
+    return _open_pruned(directory, trained.network, input_text)
 
 
 def _open_pruned(directory: Path, network: str | None, input_text: str | None) -> _Source:
@@ -125,17 +114,11 @@ def _open_pruned(directory: Path, network: str | None, input_text: str | None) -
     return _Source(model, net.input_shape, plan, is_fresh=True)
 
 
-def _open_run(
-    directory: Path,
-    weights: Literal["best", "last"],
-    network: str | None,
-    shape: tuple[int, ...] | None,
-) -> _Source:
+def _open_run(directory: Path, trained: TrainedOptions, shape: tuple[int, ...] | None) -> _Source:
     from ranp.training.inference import load_run
     from ranp.training.preparation import open_split, stored_plan
 
-    factory = load_object(network, "network") if network else None
-    job, model = load_run(directory, weights, factory)
+    job, model = load_run(directory, **trained.keywords())
     if shape is None:
         data = job.config.data
         try:
@@ -153,10 +136,8 @@ def _facts(exported: Exported) -> Table:
 
     from ranp.report.terminal import table
 
-    facts = table()
+    facts = table("", "")
     facts.show_header = False
-    facts.add_column("")
-    facts.add_column("")
     versions = {n: v for n, v in exported.versions.items() if n != "ranp"}
     shown = {
         "file": str(exported.path),
@@ -187,16 +168,14 @@ def _times(timings: Mapping[str, Timing], shape: tuple[int, ...]) -> dict[str, A
 def _times_table(times: Mapping[str, Any]) -> tuple[RenderableType, ...]:
     from rich.text import Text
 
-    from ranp.report.terminal import table
+    from ranp.report.terminal import numbers, table
 
     machine, runs = times["machine"], times["runs"]
     where = (
         f"Inference at {' x '.join(map(str, times['shape']))} on {machine['device']}, "
         f"threads: {machine['threads']}, load {times['load']:.1f}"
     )
-    result = table()
-    for heading in ("", "ms", "±", "x as fast"):
-        result.add_column(heading, justify="right" if heading else "left")
+    result = table("", *numbers("ms", "±", "x as fast"))
     reference = next(iter(runs.values()))["seconds"]
     for name, run in runs.items():
         seconds, spread = run["seconds"], run["spread"]

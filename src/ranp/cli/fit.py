@@ -8,16 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ranp.cli._common import (
-    Network,
-    ensure_out,
-    is_given,
-    load_sample_network,
-    next_command,
-    say,
-    show_json,
-    show_result,
-)
+from ranp.cli._common import ensure_out, is_given, next_command, show_json, show_result
+from ranp.cli._networks import Network, load_sample_network
 from ranp.cli._options import (
     SCORING,
     BudgetOptions,
@@ -112,9 +104,9 @@ def command(
     about = None
     if loaded is None and row.needs_scores:
         about = f"{source.about}{_edge(net, scoring.size)}"
-        say(output.quiet, f"Scoring {network} with {about}.")
+        output.say(f"Scoring {network} with {about}.")
     listener = ScoringListener(
-        output.quiet,
+        output,
         on_interrupt=keep_interrupted(
             context,
             out,

@@ -6,21 +6,22 @@ from typing import Any
 
 import typer
 
-from ranp.cli._common import load_network, prune_hint, say, show, show_json
-from ranp.cli._options import InputOption, JsonOption, NetworkArgument, ProtectOption, QuietOption
+from ranp.cli._common import prune_hint, show, show_json
+from ranp.cli._networks import load_network
+from ranp.cli._options import InputOption, NetworkArgument, Output, ProtectOption, grouped
 
 
+@grouped
 def command(
     context: typer.Context,
     network: NetworkArgument,
+    output: Output,
     input_shape: InputOption = None,
     protect: ProtectOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """Show which layers are tied to which, and which channels cannot be removed and why."""
     from ranp.graph import build_graph
-    from ranp.report.terminal import table
+    from ranp.report.terminal import folded, numbers, table
 
     net = load_network(network, input_shape)
     graph = build_graph(net.model, net.input_shape, protect=protect or ())
@@ -43,18 +44,18 @@ def command(
                 "why_kept": sorted({graph.pinned[c] for c in pinned}),
             }
         )
-    if as_json:
+    if output.as_json:
         removable = int(graph.removable.sum())
         show_json(
             {"network": network, "classes": removable, "layers": layers, "notes": graph.notes}
         )
         return
-    result = table(f"{network}: {graph.neurons:,} neurons in {len(layers)} layers")
-    result.add_column("layer", overflow="fold")
-    result.add_column("neurons", justify="right")
-    result.add_column("removable", justify="right")
-    result.add_column("tied to", overflow="fold")
-    result.add_column("kept because", overflow="fold")
+    result = table(
+        *folded("layer"),
+        *numbers("neurons", "removable"),
+        *folded("tied to", "kept because"),
+        title=f"{network}: {graph.neurons:,} neurons in {len(layers)} layers",
+    )
     for row in layers:
         result.add_row(
             row["name"],
@@ -65,5 +66,5 @@ def command(
         )
     show(result)
     for note in graph.notes:
-        say(quiet, f"Found by trial: {note}")
-    say(quiet, f"Next: {prune_hint(context, net)}")
+        output.say(f"Found by trial: {note}")
+    output.say(f"Next: {prune_hint(context, net)}")

@@ -9,14 +9,12 @@ from ranp.cli._options import JsonOption
 def command(as_json: JsonOption = False) -> None:
     """List the pruning methods: criterion, balance, resource, selection."""
     from ranp.pruning.methods import METHODS
-    from ranp.report.terminal import table
+    from ranp.report.terminal import folded, table
 
     if as_json:
         show_json([method.to_dict() for method in METHODS.values()])
         return
-    result = table()
-    for heading in ("method", "importance", "balanced", "resource", "selection", ""):
-        result.add_column(heading, overflow="fold")
+    result = table(*folded("method", "importance", "balanced", "resource", "selection", ""))
     for method in METHODS.values():
         result.add_row(
             method.name,

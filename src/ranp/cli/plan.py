@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ranp.cli._common import load_network, say, show, show_json
+from ranp.cli._networks import load_network
 from ranp.cli._options import (
     ChoiceOptions,
     InputOption,
@@ -47,8 +47,6 @@ def command(
             network,
         )
     made.save(out)
-    if output.as_json:
-        show_json({**made.summary(), "plan": str(out)})
-    else:
-        show(plan_summary(made.method, made.costs, made.layers))
-    say(output.quiet, f"Plan in {out}. Next: ranp.Plan.load({str(out)!r}).apply(model) in Python.")
+    summary = {**made.summary(), "plan": str(out)}
+    output.show(summary, plan_summary(made.method, made.costs, made.layers))
+    output.say(f"Plan in {out}. Next: ranp.Plan.load({str(out)!r}).apply(model) in Python.")

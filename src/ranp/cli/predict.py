@@ -7,13 +7,12 @@ from typing import Annotated
 
 import typer
 
-from ranp.cli._common import say, show_json
-from ranp.cli._options import JsonOption, QuietOption
-from ranp.cli.evaluate import RunArgument, WeightsOption
-from ranp.cli.train import FactoryOption
-from ranp.user_code import load_object
+from ranp.cli._common import show_json
+from ranp.cli._options import Output, grouped
+from ranp.cli._training import RunArgument, TrainedOptions
 
 
+@grouped
 def command(
     run: RunArgument,
     source: Annotated[
@@ -29,26 +28,17 @@ def command(
             metavar="OUT", help="Labels as .nii.gz, labelled points, or the top-5 classes as JSON."
         ),
     ],
+    trained: TrainedOptions,
+    output: Output,
     category: Annotated[
         str | None, typer.Option(help="A shape's category, if known: only its parts are chosen.")
     ] = None,
-    weights: WeightsOption = "best",
-    network: FactoryOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """Predict one volume, point cloud or video."""
     from ranp.training.inference import predict
 
-    result = predict(
-        run,
-        source,
-        out,
-        weights=weights,
-        category=category,
-        factory=load_object(network, "network") if network else None,
-    )
-    if as_json:
+    result = predict(run, source, out, category=category, **trained.keywords())
+    if output.as_json:
         show_json(result)
     elif "top5" in result:
         for row in result["top5"]:
@@ -57,4 +47,4 @@ def command(
         counted = "voxels" if "voxels" in result else "points"
         shares = ", ".join(f"{n} of label {label}" for label, n in result[counted].items())
         typer.echo(f"{out}: {counted}: {shares}")
-    say(quiet, f"Next: ranp evaluate {run}")
+    output.say(f"Next: ranp evaluate {run}")

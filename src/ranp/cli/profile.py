@@ -6,13 +6,16 @@ from typing import Annotated, Literal
 
 import typer
 
-from ranp.cli._common import load_network, prune_hint, say, show, show_json
-from ranp.cli._options import InputOption, JsonOption, NetworkArgument, QuietOption
+from ranp.cli._common import prune_hint, show, show_json
+from ranp.cli._networks import load_network
+from ranp.cli._options import InputOption, NetworkArgument, Output, grouped
 
 
+@grouped
 def command(
     context: typer.Context,
     network: NetworkArgument,
+    output: Output,
     input_shape: InputOption = None,
     convention: Annotated[
         Literal["paper", "appendix", "macs"], typer.Option(help="How operations are counted.")
@@ -23,8 +26,6 @@ def command(
     optimizer: Annotated[
         Literal["sgd", "momentum", "adam", "amsgrad"], typer.Option(help="Of the training step.")
     ] = "adam",
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """Count the FLOPs, parameters and memory of a network, layer by layer."""
     from rich.console import Group
@@ -39,7 +40,7 @@ def command(
     memory = None
     if training:
         memory = predict_training_memory(net.model, net.input_shape, optimizer=optimizer)
-    if as_json:
+    if output.as_json:
         result = costs.to_dict()
         for layer in result["layers"]:
             layer["gflops"] = layer["flops"] / 1e9
@@ -50,15 +51,10 @@ def command(
         show_json({"network": network, "input": list(net.input_shape), **result})
         return
     title = f"{network}, input {' x '.join(map(str, net.input_shape))}"
-    show(
-        Group(
-            costs_table(costs.to_dict()["layers"]),
-            "",
-            totals_table({"total": costs.totals()}, title),
-        )
-    )
+    totals = totals_table({"total": costs.totals()}, title)
+    show(Group(costs_table(costs.to_dict()["layers"]), "", totals))
     if memory is not None:
         show(Group("", memory_table(memory.totals(), optimizer)))
     if costs.not_counted:
-        say(quiet, f"Operations not counted ({convention}): {', '.join(costs.not_counted)}")
-    say(quiet, f"Next: {prune_hint(context, net)}")
+        output.say(f"Operations not counted ({convention}): {', '.join(costs.not_counted)}")
+    output.say(f"Next: {prune_hint(context, net)}")

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ranp.cli._common import ensure_out, load_network, next_command, say, show_result
+from ranp.cli._common import ensure_out, next_command, show_result
+from ranp.cli._networks import load_network
 from ranp.cli._options import (
     BatchOption,
     BudgetOptions,
@@ -69,9 +70,9 @@ def command(
         batches=AT_MOST if auto else None,
     )
     if choice.method.needs_scores:
-        say(output.quiet, f"Scoring {network} with {source.about}.")
+        output.say(f"Scoring {network} with {source.about}.")
     listener = ScoringListener(
-        output.quiet,
+        output,
         keep=None if out is None else out / "scores.safetensors",
         on_interrupt=keep_interrupted(
             context,

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ranp.cli._cells import (
-    JobsOption,
-    RecomputeOption,
-    cell_progress,
-    going_on,
-    open_store,
-)
-from ranp.cli._common import say, show, show_json
-from ranp.cli._options import JsonOption, QuietOption
+from ranp.cli._cells import CellOptions, cell_progress
+from ranp.cli._common import command_line, show, show_json
+from ranp.cli._options import Output, grouped
 from ranp.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +19,10 @@ if TYPE_CHECKING:
     from ranp.report.table import ComparisonTable, Group
 
 
+@grouped
 def command(
+    cells: CellOptions,
+    output: Output,
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="A table or figure; see --list.")
     ] = None,
@@ -49,65 +44,50 @@ def command(
     out: Annotated[Path, typer.Option(help="For tables, pages, pictures and the store.")] = Path(
         "out/reproduce"
     ),
-    jobs: JobsOption = "1",
-    recompute: RecomputeOption = False,
     listed: Annotated[bool, typer.Option("--list", help="Name all of them, and exit.")] = False,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """Make a table or figure of the paper, beside the paper's own figures."""
     from ranp.experiments.reproduce import EXPERIMENTS, find_experiment
 
     if listed:
-        _list(as_json)
+        _list(output)
         return
     if name is None:
         raise UsageError(f"say which: {', '.join(EXPERIMENTS)}; ranp reproduce --list says more")
     experiment = find_experiment(name)
     found = _data_sets(data)
 
-    from ranp.experiments.jobs import parse_jobs
     from ranp.experiments.reproduce import reproduce
     from ranp.experiments.reproduce.study import Study
 
-    processes = parse_jobs(jobs)
-    store = open_store(out / "cells", Study, recompute=recompute)
-    study = Study(store, scale, seeds, resources_only, found, jobs=processes)
-    say(quiet, f"{experiment.paper}, {experiment.about}: scale {scale}, in {out}")
-    command = shlex.join(["ranp", *sys.argv[1:]])
-    with going_on(), cell_progress(quiet, "cells", _describe) as on_cell:
-        table, files = reproduce(name, study, out / scale, on_cell, command)
-    if as_json:
+    jobs = cells.parse_jobs()
+    store = cells.open_store(out / "cells", Study)
+    study = Study(store, scale, seeds, resources_only, found, jobs=jobs)
+    output.say(f"{experiment.paper}, {experiment.about}: scale {scale}, in {out}")
+    with cell_progress(output, "cells", _describe) as on_cell:
+        table, files = reproduce(name, study, out / scale, on_cell, command_line())
+    if output.as_json:
         show_json({"files": [str(path) for path in files], **table.to_dict()})
     else:
         for group in table.groups():
             show(_table(table, group))
             show("")
-    say(quiet, f"Written: {files[0]} and {', '.join(path.suffix for path in files[1:])}")
+    output.say(f"Written: {files[0]} and {', '.join(path.suffix for path in files[1:])}")
     given = "" if data is None else f" --data {data}"
     further = f"{name} --scale paper{given}" if scale != "paper" else "--list"
-    say(quiet, f"Next: open {files[-1]} in a browser, or ranp reproduce {further}")
+    output.say(f"Next: open {files[-1]} in a browser, or ranp reproduce {further}")
 
 
-def _list(as_json: bool) -> None:
+def _list(output: Output) -> None:
     from ranp.experiments.reproduce import EXPERIMENTS
-
-    if as_json:
-        show_json(
-            [
-                {"name": e.name, "paper": e.paper, "about": e.about, "trains": e.trains}
-                for e in EXPERIMENTS.values()
-            ]
-        )
-        return
     from ranp.report.terminal import table
 
-    result = table("Tables and figures of the paper")
-    for heading in ("name", "in the paper", "what it shows", "trains"):
-        result.add_column(heading)
+    headings = ("name", "in the paper", "what it shows", "trains")
+    result = table(*headings, title="Tables and figures of the paper")
     for e in EXPERIMENTS.values():
         result.add_row(e.name, e.paper, e.about, "yes" if e.trains else "no")
-    show(result)
+    keys = ("name", "paper", "about", "trains")
+    output.show([{key: getattr(e, key) for key in keys} for e in EXPERIMENTS.values()], result)
 
 
 def _data_sets(data: Path | None) -> dict[str, Path]:
@@ -149,13 +129,15 @@ def _about(cell: Mapping[str, Any]) -> str:
 
 def _table(beside: ComparisonTable, group: Group) -> Table:
     """Return the rows of a group, for the terminal."""
-    from ranp.report.terminal import table
+    from ranp.report.terminal import numbers, table
 
-    result = table(f"{beside.title}: {group.title}", caption="ours / paper's (difference)")
-    result.add_column("")
-    for column in group.columns:
-        result.add_column(column.title, justify="right")
-    result.add_column("")
+    result = table(
+        "",
+        *numbers(*(column.title for column in group.columns)),
+        "",
+        title=f"{beside.title}: {group.title}",
+        caption="ours / paper's (difference)",
+    )
     for row in group.rows:
         cells = [beside.cell(row, column) for column in group.columns]
         result.add_row(row.label.replace("`", ""), *cells, beside.verdict(row))

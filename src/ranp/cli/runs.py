@@ -7,37 +7,28 @@ from typing import Annotated
 
 import typer
 
-from ranp.cli._common import say, show, show_json
-from ranp.cli._options import JsonOption, QuietOption
+from ranp.cli._common import show, show_json
+from ranp.cli._options import Output, grouped
 
 
+@grouped
 def command(
+    output: Output,
     directory: Annotated[
         Path, typer.Argument(metavar="DIR", help="Where run directories lie.")
     ] = Path("runs"),
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """List runs with their results."""
-    from ranp.report.terminal import table
+    from ranp.report.terminal import numbers, table
     from ranp.training.listing import list_runs
 
     runs = list_runs(directory)
-    if as_json:
+    if output.as_json:
         show_json(runs)
         return
-    rows = table(f"Runs in {directory}")
-    for heading, justify in (
-        ("run", "left"),
-        ("network", "left"),
-        ("epochs", "right"),
-        ("metric", "left"),
-        ("mean", "right"),
-        ("std", "right"),
-        ("GFLOPs", "right"),
-        ("seconds", "right"),
-    ):
-        rows.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    results = numbers("mean", "std", "GFLOPs", "seconds")
+    title = f"Runs in {directory}"
+    rows = table("run", "network", *numbers("epochs"), "metric", *results, title=title)
     for run in runs:
         rows.add_row(
             run["name"],
@@ -50,7 +41,7 @@ def command(
             _number(run["seconds"], ".0f"),
         )
     show(rows)
-    say(quiet, f"Next: ranp evaluate {directory / runs[0]['name'] if runs else 'RUN'}")
+    output.say(f"Next: ranp evaluate {directory / runs[0]['name'] if runs else 'RUN'}")
 
 
 def _number(value: float | None, form: str) -> str:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ranp.cli._common import load_network, next_command, say, show_json
+from ranp.cli._common import next_command, show_json
+from ranp.cli._networks import load_network
 from ranp.cli._options import (
     SCORING,
     BatchOption,
@@ -56,7 +57,7 @@ def command(
     source = open_source(net, methods, scoring, batch=batch, seed=seed)
     before = Scores.load(out) if resume and out.exists() else None
     traced = trace(net.model, source.batches, example_input=net.input_shape, protect=protect or ())
-    say(output.quiet, f"Scoring {network} with {source.about}.")
+    output.say(f"Scoring {network} with {source.about}.")
 
     def interrupted(scores: Scores, code: int) -> None:
         scores.save(out)
@@ -64,14 +65,14 @@ def command(
         go_on = next_command(context, "score", network, out=out, resume=True)
         typer.echo(f"Interrupted. Score the rest: {go_on}", err=True)
 
-    with ScoringListener(output.quiet, keep=out, on_interrupt=interrupted) as listener:
+    with ScoringListener(output, keep=out, on_interrupt=interrupted) as listener:
         how = source.scoring(scoring, seed, resume=before)
         scores = score(traced, methods, how, listener)
     _show(output, network, traced, scores, out)
     following = next_command(
         context, "search", network, method=methods[0].name, scores=out, without=SCORING
     )
-    say(output.quiet, f"Next: {following}")
+    output.say(f"Next: {following}")
 
 
 def _show(output: Output, network: str, traced: Traced, scores: Scores, out: Path) -> None:

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from ranp.cli._common import load_network, next_command, say, show_json
+from ranp.cli._common import next_command, show_json
+from ranp.cli._networks import load_network
 from ranp.cli._options import (
     SCORING,
     BatchOption,
@@ -50,12 +51,12 @@ def command(
     methods = [] if loaded else [choice.method]
     source = open_source(net, methods, scoring, batch=batch, seed=choosing.seed)
     if loaded is None and choice.method.needs_scores:
-        say(output.quiet, f"Scoring {network} with {source.about}.")
+        output.say(f"Scoring {network} with {source.about}.")
     traced = trace(
         net.model, source.batches, example_input=net.input_shape, protect=choosing.protect or ()
     )
     listener = ScoringListener(
-        output.quiet,
+        output,
         on_interrupt=keep_interrupted(
             context,
             None,
@@ -83,8 +84,7 @@ def command(
             f"{floor_sparsity(largest)}"
         )
         if coupled > largest:
-            say(
-                output.quiet,
+            output.say(
                 "That is by each layer's own mask, as in the paper. Tied layers keep what one of "
                 f"them keeps: `ranp prune` goes up to {floor_sparsity(coupled)}.",
             )
@@ -93,4 +93,4 @@ def command(
         following = next_command(context, "prune", network, sparsity=sparsity)
     else:
         following = next_command(context, "plan", network, scores, sparsity=sparsity)
-    say(output.quiet, f"Next: {following}")
+    output.say(f"Next: {following}")

@@ -7,27 +7,25 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ranp.cli._common import say, show, show_json
-from ranp.cli._options import JsonOption, QuietOption
-from ranp.user_code import load_object
+from ranp.cli._options import Output, grouped, refuse_race
+from ranp.cli._training import DataOption, RecipeOptions, load_factory
+from ranp.errors import UsageError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from ranp.training.config import Config
     from ranp.training.listeners import Listener
 
-FactoryOption = Annotated[
-    str | None,
-    typer.Option("--network", help="Your own network as package.module:factory."),
-]
 
-
+@grouped
 def command(
     recipe: Annotated[
         str, typer.Argument(metavar="RECIPE", help="A packaged recipe, or a YAML file of yours.")
     ],
-    data: Annotated[
-        Path | None, typer.Option(help="The data set's directory; without it, generated data.")
-    ] = None,
+    changing: RecipeOptions,
+    output: Output,
+    data: DataOption = None,
     plan: Annotated[
         Path | None, typer.Option(help="Slim the network by this plan, from `ranp prune`.")
     ] = None,
@@ -35,21 +33,15 @@ def command(
         bool,
         typer.Option("--transfer", help="The plan is of another data set: other inputs, classes."),
     ] = False,
-    method: Annotated[str | None, typer.Option(help="Prune first; see `ranp methods`.")] = None,
+    method: Annotated[
+        str | None, typer.Option(help="Prune first; see `ranp methods`.", callback=refuse_race)
+    ] = None,
     sparsity: Annotated[
         float | None, typer.Option(help="Share of neurons to remove; by default the recipe's.")
     ] = None,
     prune_size: Annotated[
         int | None, typer.Option(help="Prune with volumes of this edge, train with the recipe's.")
     ] = None,
-    network: FactoryOption = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated."),
-    ] = None,
-    smoke: Annotated[
-        bool, typer.Option("--smoke", help="The recipe's smallest scale: ends within a minute.")
-    ] = False,
     out: Annotated[
         Path | None, typer.Option(help="The run directory; by default below runs/.")
     ] = None,
@@ -63,25 +55,14 @@ def command(
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print the resolved settings and exit.")
     ] = False,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """Train a network, full or pruned first, and write its record."""
-    from ranp.errors import UsageError
-    from ranp.training.config import load_config
-
     if plan is not None and (method is not None or sparsity is not None):
         raise UsageError("--plan says what to keep; leave out --method and --sparsity")
     if transfer and plan is None:
         raise UsageError("--transfer needs the --plan that is transferred")
-    config = load_config(
-        recipe,
-        smoke=smoke,
-        overrides=settings or (),
-        changes=_changes(method, sparsity, prune_size, network),
-        data=data,
-        say=lambda message: say(quiet, message),
-    )
+    pruned = _changes(method, sparsity, prune_size)
+    config = changing.load(recipe, data, pruned, say=output.say)
     if print_config:
         _print_config(config)
         return
@@ -94,44 +75,32 @@ def command(
 
     job = Job(
         config=config,
-        directory=out or default_directory(config, plan, smoke),
+        directory=out or default_directory(config, plan, changing.smoke),
         data=data,
         plan=plan,
         transfer=transfer,
-        factory=load_object(network, "network") if network else None,
+        factory=load_factory(changing.network),
     )
     first = rank_zero_only.rank == 0
     if first:
         _check_method(config)
-        say(quiet, f"Run directory: {job.directory}")
+        output.say(f"Run directory: {job.directory}")
     try:
-        with _progress(config, quiet or not first) as listener:
-            record = train(
-                job,
-                resume=resume is not None,
-                devices=devices,
-                nodes=nodes,
-                listener=listener,
-            )
+        with _progress(config, output.quiet or not first) as listener:
+            again = resume is not None
+            record = train(job, resume=again, devices=devices, nodes=nodes, listener=listener)
     except Interrupted as error:
         if first:
             raise
         raise typer.Exit(error.exit_code) from error  # the first process says it for all
     if not first:
         return
-    if as_json:
-        show_json(record)
-    else:
-        _print_record(record)
-    say(quiet, f"Look at {job.directory / 'report.html'}. Next: ranp evaluate {job.directory}")
+    output.show(record, _summary(record))
+    output.say(f"Look at {job.directory / 'report.html'}. Next: ranp evaluate {job.directory}")
 
 
-def _changes(
-    method: str | None, sparsity: float | None, prune_size: int | None, network: str | None
-) -> dict[str, Any]:
-    """Return the settings that options change."""
-    from ranp.errors import UsageError
-
+def _changes(method: str | None, sparsity: float | None, prune_size: int | None) -> dict[str, Any]:
+    """Return the settings of pruning that options change."""
     changes: dict[str, Any] = {}
     if method is not None or sparsity is not None:
         changes["pruning.method"] = method or "ranp-f"
@@ -141,8 +110,6 @@ def _changes(
         if not changes:
             raise UsageError("--prune-size is the size to prune with; say --method too")
         changes["pruning.size"] = prune_size
-    if network is not None:
-        changes |= {"network.name": network, "network.options": {}}
     return changes
 
 
@@ -157,7 +124,7 @@ def default_directory(config: Config, plan: Path | None, smoke: bool) -> Path:
 
 
 def _check_method(config: Config) -> None:
-    """Refuses an unknown method before anything is written."""
+    """Refuse an unknown method before anything is written."""
     from ranp.pruning import find_method
 
     if config.pruning.method is not None:
@@ -198,17 +165,19 @@ def _epoch_printer(config: Config) -> Listener:
     return Printer()
 
 
-def _print_record(record: dict[str, Any]) -> None:
+def _summary(record: dict[str, Any]) -> RenderableType:
     from rich.console import Group
 
-    from ranp.report.terminal import table, totals_table
+    from ranp.report.terminal import numbers, table, totals_table
 
-    title = f"{record['recipe']}, {record['method'] or 'full'}, {record['epochs']} epochs"
-    metrics = table(title, caption=f"Last 5 epochs; {record['seconds']:.0f} s of training.")
-    metrics.add_column("metric")
-    for heading in ("mean", "std", "last"):
-        metrics.add_column(heading, justify="right")
+    keys = ("mean", "std", "last")
+    metrics = table(
+        "metric",
+        *numbers(*keys),
+        title=f"{record['recipe']}, {record['method'] or 'full'}, {record['epochs']} epochs",
+        caption=f"Last 5 epochs; {record['seconds']:.0f} s of training.",
+    )
     for name, values in record["metrics"].items():
-        metrics.add_row(name, *(f"{values[key]:.4f}" for key in ("mean", "std", "last")))
+        metrics.add_row(name, *(f"{values[key]:.4f}" for key in keys))
     costs = {name: record[name] for name in ("full", "slim") if record[name]}
-    show(Group(metrics, "", totals_table(costs)) if costs else metrics)
+    return Group(metrics, "", totals_table(costs)) if costs else metrics

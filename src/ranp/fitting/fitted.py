@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ranp.fitting.search import Alternative, Tried
 from ranp.fitting.training_step import TrainingStep
-from ranp.report.terminal import table
+from ranp.report.terminal import folded, numbers, table
 from ranp.resources.budgets import Budget, describe
 from ranp.resources.training_memory import TrainingMemory
 
@@ -153,10 +153,7 @@ def _heading(text: str) -> Text:
 
 
 def _budget_table(fitted: Fitted) -> Table:
-    result = table()
-    result.add_column("")
-    for heading in ("full", "slim", "of full", "budget", "of budget"):
-        result.add_column(heading, justify="right")
+    result = table("", *numbers("full", "slim", "of full", "budget", "of budget"))
     for row in fitted.rows():
         shares = ["" if share is None else f"{100 * share:.1f} %" for share in row["shares"]]
         result.add_row(
@@ -171,9 +168,7 @@ def _budget_table(fitted: Fitted) -> Table:
 
 
 def _peak_table(memory: TrainingMemory) -> Table:
-    result = table()
-    result.add_column("layer", overflow="fold")
-    result.add_column("MiB", justify="right")
+    result = table(*folded("layer"), *numbers("MiB"))
     for holder in memory.holders[:_SHOWN_HOLDERS]:
         name = Text(holder.module or "(between layers, loss)")  # a name is no markup
         result.add_row(name, f"{holder.bytes / 2**20:,.1f}")
@@ -181,21 +176,15 @@ def _peak_table(memory: TrainingMemory) -> Table:
 
 
 def _methods_table(fitted: Fitted) -> Table:
-    result = table()
-    result.add_column("method")
     resources = list(dict.fromkeys(["flops", "params", *(b.resource for b in fitted.budgets)]))
-    for heading in ("neurons", "sparsity", *resources):
-        result.add_column(heading, justify="right")
+    result = table("method", *numbers("neurons", "sparsity", *resources))
     for row in fitted.method_rows():
         result.add_row(*(text or "-" for text in row.values()))
     return result
 
 
 def _alternatives_table(alternatives: tuple[Alternative, ...]) -> Table:
-    result = table()
-    result.add_column("change", overflow="fold")
-    result.add_column("sparsity", justify="right")
-    result.add_column("memory", justify="right")
+    result = table(*folded("change"), *numbers("sparsity", "memory"))
     for each in alternatives[:_SHOWN_ALTERNATIVES]:
         memory = each.figures.get("memory")
         result.add_row(

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ranp.report.comparison import Compared, Comparison
-from ranp.report.terminal import table
+from ranp.report.terminal import numbers, table
 
 Result = Mapping[str, Any]
 """What `ranp.experiments.compare.evaluate` returns, or the same read from JSON."""
@@ -37,13 +37,9 @@ def terminal(result: Result) -> RenderableType:
     parts: list[RenderableType] = []
     for at in result["budgets"]:
         goal = metric_name(result["goal"] or "accuracy")
-        rows = table(heading(at))
-        rows.add_column("method")
-        for text in (
-            *(f"{goal}, %", "95 % interval", "GFLOPs", "budget", time_key(result)[1]),
-            *(f"- {result['reference']}", "p"),
-        ):
-            rows.add_column(text, justify="right")
+        figures = (f"{goal}, %", "95 % interval", "GFLOPs", "budget", time_key(result)[1])
+        against = (f"- {result['reference']}", "p")
+        rows = table("method", *numbers(*figures, *against), title=heading(at))
         for row in at["rows"]:
             means, difference = row["means"], row["difference"]
             rows.add_row(

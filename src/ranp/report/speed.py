@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from ranp.report.figures import PALETTE, clean, pyplot_module, save_figure
-from ranp.report.terminal import table
+from ranp.report.terminal import numbers, table
 
 Comparison = Mapping[str, Any]
 _MIB = 2**20
@@ -18,14 +18,13 @@ _MIB = 2**20
 def bench_table(comparisons: Sequence[Comparison], title: str) -> Table:
     """Return a row per batch and mode: seconds, speed-up, and its share of the theoretical one."""
     result = table(
-        title,
+        "what",
+        "input",
+        *numbers("full s", "slim s", "±", "x", "of", "realised", "full MiB", "slim MiB"),
+        title=title,
         caption="Median of runs in turns; ± is the median distance from it. "
         "Memory: peak of one run beside parameters and batch.",
     )
-    result.add_column("what")
-    result.add_column("input")
-    for heading in ("full s", "slim s", "±", "x", "of", "realised", "full MiB", "slim MiB"):
-        result.add_column(heading, justify="right")
     for row in comparisons:
         full, slim = row["full"], row["slim"]
         result.add_row(

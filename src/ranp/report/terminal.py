@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 Totals = Mapping[str, float]
@@ -29,9 +29,10 @@ def plain(renderable: RenderableType, width: int = 80) -> str:
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
 
 
-def table(title: str | None = None, caption: str | None = None) -> Table:
+def table(*columns: str | Column, title: str | None = None, caption: str | None = None) -> Table:
     """Return an empty table in the style of all tables."""
     return Table(
+        *columns,
         title=title,
         caption=caption,
         box=None,
@@ -45,10 +46,21 @@ def table(title: str | None = None, caption: str | None = None) -> Table:
     )
 
 
+def numbers(*headings: str) -> list[Column]:
+    """Return columns of numbers, aligned to the right."""
+    return [Column(heading, justify="right") for heading in headings]
+
+
+def folded(*headings: str) -> list[Column]:
+    """Return columns of long texts, which are broken rather than cut off."""
+    return [Column(heading, overflow="fold") for heading in headings]
+
+
 def totals_table(rows: Mapping[str, Totals], title: str | None = None) -> Table:
     """Return networks side by side; all but the first with their shares of the first."""
-    result = table(title, caption="Counted at the traced input size, by the paper's rules.")
-    result.add_column("")
+    result = table(
+        "", title=title, caption="Counted at the traced input size, by the paper's rules."
+    )
     for _, heading, _ in _COLUMNS:
         result.add_column(heading, justify="right")
         if len(rows) > 1:
@@ -96,11 +108,8 @@ def plan_summary(
 
 def costs_table(layers: Sequence[Mapping[str, Any]]) -> Table:
     """Return the cost of every leaf module (see `ranp.resources.Costs.to_dict`)."""
-    result = table()
-    result.add_column("layer", overflow="fold")
-    result.add_column("kind")
-    for heading in ("neurons", "GFLOPs", "params MB", "memory MB"):
-        result.add_column(heading, justify="right")
+    costs = numbers("neurons", "GFLOPs", "params MB", "memory MB")
+    result = table(*folded("layer"), "kind", *costs)
     for layer in layers:
         sizes = (
             (layer["flops"] / 1e9, ".3f"),
@@ -118,9 +127,12 @@ def costs_table(layers: Sequence[Mapping[str, Any]]) -> Table:
 
 def memory_table(sizes: Mapping[str, int], optimizer: str) -> Table:
     """Return what a training step takes, in MiB."""
-    result = table("A training step, predicted", caption="At the peak, kernels' workspaces too.")
-    result.add_column("")
-    result.add_column("MiB", justify="right")
+    result = table(
+        "",
+        *numbers("MiB"),
+        title="A training step, predicted",
+        caption="At the peak, kernels' workspaces too.",
+    )
     for name, size in sizes.items():
         label = f"state of {optimizer}" if name == "optimizer" else name
         result.add_row(label, f"{size / 2**20:,.1f}")
@@ -129,12 +141,8 @@ def memory_table(sizes: Mapping[str, int], optimizer: str) -> Table:
 
 def retained_table(layers: Sequence[tuple[str, int, int]], title: str | None = None) -> Table:
     """Return the kept neurons of each layer (name, neurons, kept), as numbers and bars."""
-    result = table(title)
-    result.add_column("layer", overflow="fold")
-    result.add_column("kept", justify="right")
-    result.add_column("of", justify="right")
-    result.add_column("")
-    result.add_column("", justify="right", style="dim")
+    share_column = Column("", justify="right", style="dim")
+    result = table(*folded("layer"), *numbers("kept", "of"), "", share_column, title=title)
     for name, neurons, kept in layers:
         share = kept / neurons
         cells = (f"{kept:,}", f"{neurons:,}", Bar(share), f"{100 * share:.0f} %")

@@ -18,7 +18,7 @@ from ranp.pipeline import Target, Traced, logger, trace
 from ranp.pruning import Choice, Coupling, LossFunction, Method
 from ranp.pruning.allocation import proportional, tilted_weights
 from ranp.pruning.coupling import Floor
-from ranp.report.terminal import plain, table
+from ranp.report.terminal import numbers, plain, table
 from ranp.resources.budgets import Amount, Budget, parse_budgets
 from ranp.slimming import Plan
 from ranp.trials.allocating import Allocator, Planned, Unreachable
@@ -155,13 +155,10 @@ class RaceResult:
 
     def __rich__(self) -> RenderableType:
         """Return the standing as a table."""
-        rows = table(
-            f"{self.winner} wins: {self.why} The race cost {100 * self.spent:.4g} % of a training."
-        )
-        rows.add_column("candidate")
-        for rung in self.rungs:
-            rows.add_column(f"{rung.check_ins} check-ins", justify="right")
-        rows.add_column("neurons of each layer")
+        reached = numbers(*(f"{rung.check_ins} check-ins" for rung in self.rungs))
+        cost = f"The race cost {100 * self.spent:.4g} % of a training."
+        title = f"{self.winner} wins: {self.why} {cost}"
+        rows = table("candidate", *reached, "neurons of each layer", title=title)
         for name, widths in self.widths.items():
             values = [_at(self.curves[name], rung.check_ins) for rung in self.rungs]
             rows.add_row(name, *values, " ".join(map(str, widths.values())))

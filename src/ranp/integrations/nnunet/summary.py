@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ranp.integrations.nnunet.plans import SlimConfiguration
-from ranp.report.terminal import plan_summary, table
+from ranp.report.terminal import numbers, plan_summary, table
 from ranp.slimming import Plan
 
 
@@ -60,10 +60,7 @@ def _training(about: SlimConfiguration) -> Text:
 
 
 def _memory_table(about: SlimConfiguration) -> Table:
-    result = table()
-    result.add_column("")
-    for heading in ("full", "slim", "of full"):
-        result.add_column(heading, justify="right")
+    result = table("", *numbers("full", "slim", "of full"))
     rows = [("predicted memory, GiB", {k: v / 2**30 for k, v in about.memory.items()})]
     if about.nnunet_estimate:
         rows.append(("nnU-Net's estimate, GB", dict(about.nnunet_estimate)))

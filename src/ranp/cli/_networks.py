@@ -1,0 +1,147 @@
+"""Networks and plans that are named on the command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ranp.errors import UsageError
+from ranp.user_code import call_factory
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from ranp.models import NetworkSpec
+    from ranp.slimming import Plan
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network that was named on the command line.
+
+    Attributes:
+        name: Name of the network, or of the user's factory.
+        model: New instance.
+        input_shape: Shape of the input to trace it with.
+        spec: Row of the registry; None for a network of the user's own.
+    """
+
+    name: str
+    model: nn.Module
+    input_shape: tuple[int, ...]
+    spec: NetworkSpec | None
+
+
+def load_network(name: str, input_text: str | None) -> Network:
+    """Build a network of the registry, or call the user's own factory.
+
+    Args:
+        name: Name of the network, or of the factory.
+        input_text: Shape of its input; the shape of a sample gets a batch of 1.
+    """
+    return _at(name, *_build(name), parse_shape(input_text))
+
+
+def load_sample_network(
+    name: str, input_text: str | None, batch: int | None
+) -> tuple[Network, int | None]:
+    """Build a network for one sample of what it is trained with, and return the batch size too.
+
+    Args:
+        name: Name of the network, or of the factory.
+        input_text: Shape of a sample, or of a batch.
+        batch: Batch size, if it was given.
+    """
+    from ranp.graph import split_batch
+
+    model, spec = _build(name)
+    shape = parse_shape(input_text)
+    if shape is not None:
+        batch, sample = split_batch(model, shape, batch)
+        shape = (1, *sample)
+    return _at(name, model, spec, shape), batch
+
+
+def _build(name: str) -> tuple[nn.Module, NetworkSpec | None]:
+    from torch import nn
+
+    from ranp.models import find_network, network_names
+
+    if ":" not in name:
+        spec = find_network(name)
+        if not spec.input_shape:
+            raise UsageError(
+                f"network '{name}' is a family whose options a recipe gives; "
+                f"name one of {', '.join(network_names())}"
+            )
+        return spec.build(), spec
+    model = call_factory(name, "network")
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"network '{name}' must be an nn.Module, got {type(model).__name__}")
+    return model, None
+
+
+def _at(
+    name: str, model: nn.Module, spec: NetworkSpec | None, shape: tuple[int, ...] | None
+) -> Network:
+    from ranp.graph import with_batch
+
+    if spec is None and shape is None:
+        raise UsageError(f"say what input '{name}' takes, such as --input 1,1,64,64,64")
+    if shape is None:
+        assert spec is not None
+        return Network(name, model, spec.input_shape, spec)
+    shape = with_batch(model, shape)
+    if spec is not None and len(shape) != len(spec.input_shape):
+        raise UsageError(
+            f"input {shape} has {len(shape)} dimensions, and {name} takes "
+            f"{len(spec.input_shape)}: batch, channels, then space, such as "
+            f"{','.join(map(str, spec.input_shape))}"
+        )
+    if spec is not None and shape[1] != spec.input_shape[1]:
+        raise UsageError(
+            f"input {shape} has {shape[1]} channels, and {name} takes {spec.input_shape[1]}"
+        )
+    return Network(name, model, shape, spec)
+
+
+def load_planned(
+    path: Path, network: str | None = None, input_text: str | None = None
+) -> tuple[Plan, Network]:
+    """Load a plan, and build the full network that it is for.
+
+    Args:
+        path: Path of the plan.
+        network: The user's own network, named again: a stored file alone must not import code.
+        input_text: Input shape, if not the one that the plan was made at.
+    """
+    from ranp.slimming import Plan
+
+    plan = Plan.load(path)
+    name = network or plan.network
+    if name is None:
+        raise UsageError(
+            f"plan '{path}' was made in Python and does not say which network it is for; "
+            "name it: --network package.module:factory"
+        )
+    if network is None and ":" in name:
+        raise UsageError(
+            f"the network is code of yours; name it again: --network {name} "
+            "(a stored file alone must not import code)"
+        )
+    (stored,) = plan.inputs["args"]
+    return plan, load_network(name, input_text or ",".join(map(str, stored["tensor"])))
+
+
+def parse_shape(text: str | None) -> tuple[int, ...] | None:
+    """Return a shape from comma-separated numbers."""
+    if text is None:
+        return None
+    try:
+        shape = tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise UsageError(f"'{text}' is not a shape; write 1,1,64,64,64") from error
+    if min(shape) < 1:
+        raise UsageError(f"input shape {shape} has a size below 1")
+    return shape
