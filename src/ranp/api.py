@@ -21,7 +21,7 @@ from ranp.fitting import (
 from ranp.fitting.machine import default_device
 from ranp.graph import ChannelGraph, ExampleInput, build_graph, split_batch, unwrap
 from ranp.peeking import peek
-from ranp.pipeline import Result, Scoring
+from ranp.pipeline import Scoring
 from ranp.progress import ScoringBar
 from ranp.pruning import (
     Choice,
@@ -40,6 +40,7 @@ from ranp.pruning.equations import check_sparsity
 from ranp.resources.autocast import Precision
 from ranp.resources.budgets import Amount, parse_budgets
 from ranp.resources.training_memory import Device, Optimizer
+from ranp.results import Result
 from ranp.slimming import Init, Plan, check_init
 from ranp.trials.loops import Train
 from ranp.trials.race import RACE, THIN, win_race
@@ -413,17 +414,9 @@ def fit(  # noqa: D417
         {"memory": memory, "flops": flops, "params": params, "latency": latency, **(budget or {})}
     )
     racing = _what_races(method, train, length)
-    choices = choices_to_try(
-        model,
-        THIN if racing else method,
-        budgets,
-        lam=lam,
-        resource=resource,
-        coupling=coupling,
-        floor=floor,
-        multiple=multiple,
-        seed=seed,
-    )
+    row = THIN if racing else method
+    how: dict[str, Any] = {"lam": lam, "resource": resource, "multiple": multiple, "seed": seed}
+    choices = choices_to_try(model, row, budgets, coupling=coupling, floor=floor, **how)
     peeked = peek(loader)
     shape = peeked.input_shape(forward)
     if loader is not None and peeked.first is None:
@@ -432,10 +425,10 @@ def fit(  # noqa: D417
         batch, input = split_batch(model, input, batch, like=shape)
     if not shape and (batch is None or input is None):
         raise UsageError("give batch and input: they say what is trained with")
-    row = choices[0].method
-    needs_data = row.needs_data and scores is None
+    needs_data = choices[0].method.needs_data and scores is None
     if needs_data and loader is None:
-        raise UsageError(f"{row.name} scores with data; give a loader, or scores")
+        name = choices[0].method.name
+        raise UsageError(f"{name} scores with data; give a loader, or scores")
     step = TrainingStep(
         batch=shape[0] if batch is None else batch,
         sample=shape[1:] if input is None else input,

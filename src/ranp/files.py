@@ -163,11 +163,12 @@ def _sync_directory(directory: Path) -> None:
             os.close(descriptor)
 
 
-def write_text(path: str | Path, text: str) -> None:
-    """Write a text file atomically."""
+def write_text(path: str | Path, text: str) -> Path:
+    """Write a text file atomically, and return its path."""
     with atomic_write(path) as file:
         # Where the locale is ASCII, names of files come in with the bytes that it does not know.
         file.write(text.encode(errors="surrogateescape"))
+    return Path(path)
 
 
 def canonical_json(value: Any) -> str:

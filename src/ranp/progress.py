@@ -95,7 +95,7 @@ def progress(
 
 
 def rate(per_second: float | None) -> str:
-    """A rate for people; nothing as long as it is not known."""
+    """Format a rate; nothing as long as it is not known."""
     if not per_second:
         return ""
     return f"{per_second:.1f}/s" if per_second >= 1 else f"{1 / per_second:.1f} s each"

@@ -78,7 +78,7 @@ def test_sizes_are_edges_of_volumes_and_of_frames():
     [
         (("unet3d-shapnet",), "Did you mean 'unet3d-shapenet'"),
         (("my.module:make",), "prune 'my.module:make' first, and name its plan"),
-        (("unet3d-shapenet", "--batches", "one"), "--batches 'one' is no list of whole numbers"),
+        (("unet3d-shapenet", "--batches", "one"), "--batches must be whole numbers, got 'one'"),
         (("unet3d-shapenet", "--sizes", "0"), "--sizes '0' has a number below 1"),
     ],
 )

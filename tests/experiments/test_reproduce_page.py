@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ranp.experiments.reproduce.page import compare_group, make_page
-from ranp.experiments.reproduce.rows import RowCells, time_figures
 from ranp.experiments.reproduce.study import Study
+from ranp.experiments.reproduce.tables import RowCells, time_figures
 from ranp.report.comparison import Comparison
 from ranp.report.table import Column, ComparisonTable, Figure, Row
 from ranp.trials import store

@@ -6,12 +6,13 @@ import json
 
 import pytest
 
+from ranp.files import write_text
 from ranp.recording import write_record
 from ranp.recording.explorer import explorable
-from ranp.report.comparison import Compared, Comparison, write_comparison
+from ranp.report.comparison import Compared, Comparison, render_comparison
 from ranp.report.figures import draw_retained
 from ranp.report.page import write_report
-from ranp.report.reproduction import Reproduction, write_reproduction
+from ranp.report.reproduction import Reproduction, render_reproduction
 from ranp.report.table import Column, ComparisonTable, Figure, Row
 from ranp.resources import count
 from tests.report.conftest import SCREENSHOTS
@@ -303,7 +304,7 @@ def test_a_comparison_sorts(browser, tmp_path):
         Compared(HOSTILE, 80.2, 79.4, 81.6, {"gflops": 11.2, "memory_mb": 212}, 3),
     ]
     comparison = Comparison("Comparison", "mIoU, %", "95 % of the mean", networks)
-    page = browser.open(write_comparison(comparison, tmp_path / "comparison.html"))
+    page = browser.open(write_text(tmp_path / "comparison.html", render_comparison(comparison)))
     page.screenshot(SCREENSHOTS / "comparison.png", whole=True)
     names = "[...document.querySelectorAll('#compared tbody th')].map(n => n.textContent)"
     press = "document.querySelectorAll('#compared .sort')[{}].click()"
@@ -362,7 +363,7 @@ def reproduction(directory):
 def test_a_reproduction_sorts_and_fits(browser, tmp_path, look):
     dark = look.endswith("dark")
     size = {"width": 390, "height": 844} if dark else {}
-    path = write_reproduction(reproduction(tmp_path), tmp_path / "fig-overview.html")
+    path = write_text(tmp_path / "fig-overview.html", render_reproduction(reproduction(tmp_path)))
     page = browser.open(path, dark=dark, **size)
     page.screenshot(SCREENSHOTS / f"reproduction-{look}.png", whole=True)
     background = page.run("getComputedStyle(document.body).backgroundColor")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ranp.cli._networks import Network
     from ranp.cli._options import Output
-    from ranp.pipeline import Result
+    from ranp.results import Result
 
 
 def show(renderable: RenderableType) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from ranp.cli._options import InputOption
 from ranp.errors import UsageError
 from ranp.user_code import call_factory
 
@@ -13,7 +16,20 @@ if TYPE_CHECKING:
     from torch import nn
 
     from ranp.models import NetworkSpec
+    from ranp.peeking import Batches
+    from ranp.pipeline import Traced
     from ranp.slimming import Plan
+
+
+NetworkArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NET",
+        # Written out: asking the registry for the names would import torch.
+        help="A network (unet3d-shapenet, unet3d-23-shapenet, unet3d-brats, mobilenetv2-ucf101, "
+        "i3d-ucf101) or your own as package.module:factory.",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -31,6 +47,24 @@ class Network:
     model: nn.Module
     input_shape: tuple[int, ...]
     spec: NetworkSpec | None
+
+    def trace(self, batches: Batches | None, protect: list[str] | None) -> Traced:
+        """Trace it, with what it is scored with and the layers to keep whole."""
+        from ranp.pipeline import trace
+
+        return trace(self.model, batches, example_input=self.input_shape, protect=protect or ())
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    """A network and its input."""
+
+    network: NetworkArgument
+    input_shape: InputOption = None
+
+    def load(self) -> Network:
+        """Build the network."""
+        return load_network(self.network, self.input_shape)
 
 
 def load_network(name: str, input_text: str | None) -> Network:

@@ -35,15 +35,6 @@ Coupling = Literal["paper", "sum", "max", "mean"]
 SCORING = ("data", "loss", "samples", "batch", "per", "size", "weights")
 """The parameters that say how a network is scored; who has scores needs none of them."""
 
-NetworkArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="NET",
-        # Written out: asking the registry for the names would import torch.
-        help="A network (unet3d-shapenet, unet3d-23-shapenet, unet3d-brats, mobilenetv2-ucf101, "
-        "i3d-ucf101) or your own as package.module:factory.",
-    ),
-]
 InputOption = Annotated[
     str | None,
     typer.Option("--input", help="Input shape with batch and channels, such as 1,1,64,64,64."),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
@@ -53,7 +55,7 @@ class TrainingBar(Listener):
             completed=done,
             description=(
                 f"epoch {step.epoch}/{self._epochs}  loss {step.loss:.4f}{self._metric}  "
-                f"{rate:.1f} samples/s  {_clock(left)} left"
+                f"{rate:.1f} samples/s  {timedelta(seconds=round(left))} left"
             ),
         )
 
@@ -66,7 +68,12 @@ class TrainingBar(Listener):
         self._bar.console.print(epoch_line(line, self._epochs), highlight=False)
 
 
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}"
+class EpochLines(Listener):
+    """Prints a line per epoch, where there is no terminal."""
+
+    def __init__(self, config: Config) -> None:
+        self._epochs = config.epochs
+
+    def on_epoch_end(self, line: Mapping[str, Any]) -> None:
+        """Print the epoch's line."""
+        typer.echo(epoch_line(line, self._epochs), err=True)

@@ -116,7 +116,7 @@ def _numbers(text: str | None, option: str) -> list[int]:
     try:
         numbers = [int(part) for part in text.split(",")]
     except ValueError as error:
-        raise UsageError(f"{option} '{text}' is no list of whole numbers; write 1,2") from error
+        raise UsageError(f"{option} must be whole numbers, got '{text}'; write 1,2") from error
     if min(numbers) < 1:
         raise UsageError(f"{option} '{text}' has a number below 1")
     return numbers
@@ -159,7 +159,7 @@ def _open_network(name: str, output: Output) -> _Pair:
     import torch
 
     from ranp.cli._scoring import ScoringListener, open_source
-    from ranp.pipeline import make_chooser, make_plan, trace
+    from ranp.pipeline import make_chooser, make_plan
     from ranp.pruning import Choice
 
     if ":" in name:
@@ -172,7 +172,7 @@ def _open_network(name: str, output: Output) -> _Pair:
     choice = Choice.make("ranp-f", lam=network.spec.lam)
     source = open_source(network, [choice.method], scoring)
     output.say(f"Scoring {name} with {source.about}.")
-    traced = trace(network.model, source.batches, example_input=network.input_shape)
+    traced = network.trace(source.batches, None)
     with ScoringListener(output) as listener:
         chooser = make_chooser(traced, choice, source.scoring(scoring, 0), listener)
     plan = make_plan(chooser, network.spec.sparsity, network=name)

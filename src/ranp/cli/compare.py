@@ -167,7 +167,7 @@ def _write(result: dict[str, Any], out: Path) -> list[Path]:
     from importlib.util import find_spec
 
     from ranp.files import write_sealed_json, write_text
-    from ranp.report.comparison import write_comparison
+    from ranp.report.comparison import render_comparison
     from ranp.report.comparison_tables import markdown, page, runs_csv, summary_csv
 
     names = ["comparison.md", "comparison.csv", "runs.csv", "comparison.json", "comparison.html"]
@@ -178,7 +178,8 @@ def _write(result: dict[str, Any], out: Path) -> list[Path]:
     write_sealed_json(files[3], result)
     if any(row["accuracy"] for at in result["budgets"] for row in at["rows"]):
         title = f"Methods compared: {result['recipe']}"
-        write_comparison(page(result, title=title, command=command_line()), files[4])
+        content = page(result, title=title, command=command_line())
+        write_text(files[4], render_comparison(content))
         if find_spec("matplotlib") is not None:
             from ranp.report.comparison_figure import draw_comparison
 

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ranp.cli._common import ensure_out, is_given, next_command, show_json, show_result
-from ranp.cli._networks import Network, load_sample_network
+from ranp.cli._networks import Network, NetworkArgument, load_sample_network
 from ranp.cli._options import (
     SCORING,
     BudgetOptions,
     ChoiceOptions,
-    NetworkArgument,
     OutOption,
     Output,
     ScoresOption,
@@ -84,7 +83,6 @@ def command(
     """
     from ranp.cli._scoring import ScoringListener, keep_interrupted, open_source
     from ranp.fitting import DoesNotFit, choices_to_try, fit_network, loss_by_output
-    from ranp.pipeline import trace
     from ranp.pruning import Scores
 
     budgets = amounts.budgets()
@@ -94,7 +92,7 @@ def command(
     choices = choices_to_try(net.model, choosing.method, budgets, **choosing.settings(net))
     row = choices[0].method
     step = training.step(batch, net.input_shape[1:])
-    traced = trace(net.model, example_input=net.input_shape, protect=choosing.protect or ())
+    traced = net.trace(None, choosing.protect)
     loaded = None if scores is None else Scores.load(scores)
     together = 1
     if row.needs_data and loaded is None:

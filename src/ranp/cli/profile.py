@@ -7,16 +7,15 @@ from typing import Annotated, Literal
 import typer
 
 from ranp.cli._common import prune_hint, show, show_json
-from ranp.cli._networks import load_network
-from ranp.cli._options import InputOption, NetworkArgument, Output, grouped
+from ranp.cli._networks import NetworkOptions
+from ranp.cli._options import Output, grouped
 
 
 @grouped
 def command(
     context: typer.Context,
-    network: NetworkArgument,
+    named: NetworkOptions,
     output: Output,
-    input_shape: InputOption = None,
     convention: Annotated[
         Literal["paper", "appendix", "macs"], typer.Option(help="How operations are counted.")
     ] = "paper",
@@ -34,7 +33,7 @@ def command(
     from ranp.report.terminal import costs_table, memory_table, totals_table
     from ranp.resources import count, predict_training_memory
 
-    net = load_network(network, input_shape)
+    net = named.load()
     graph = build_graph(net.model, net.input_shape)
     costs = count(net.model, graph, convention=convention)
     memory = None
@@ -48,9 +47,9 @@ def command(
             layer["memory_mb"] = layer["activations"] * 4 / 2**20
         if memory is not None:
             result["training_memory"] = memory.totals()
-        show_json({"network": network, "input": list(net.input_shape), **result})
+        show_json({"network": net.name, "input": list(net.input_shape), **result})
         return
-    title = f"{network}, input {' x '.join(map(str, net.input_shape))}"
+    title = f"{net.name}, input {' x '.join(map(str, net.input_shape))}"
     totals = totals_table({"total": costs.totals()}, title)
     show(Group(costs_table(costs.to_dict()["layers"]), "", totals))
     if memory is not None:

@@ -7,13 +7,11 @@ from typing import Annotated
 import typer
 
 from ranp.cli._common import ensure_out, next_command, show_result
-from ranp.cli._networks import load_network
+from ranp.cli._networks import NetworkOptions
 from ranp.cli._options import (
     BatchOption,
     BudgetOptions,
     ChoiceOptions,
-    InputOption,
-    NetworkArgument,
     OutOption,
     Output,
     ScoringOptions,
@@ -24,7 +22,7 @@ from ranp.cli._options import (
 @grouped
 def command(
     context: typer.Context,
-    network: NetworkArgument,
+    named: NetworkOptions,
     amounts: BudgetOptions,
     choosing: ChoiceOptions,
     scoring: ScoringOptions,
@@ -33,7 +31,6 @@ def command(
         float | None,
         typer.Option(help="Share of neurons to remove, in the place of budgets."),
     ] = None,
-    input_shape: InputOption = None,
     batch: BatchOption = 1,
     auto: Annotated[
         bool,
@@ -53,12 +50,11 @@ def command(
     from ranp.cli._scoring import ScoringListener, keep_interrupted, open_source
     from ranp.fitting import TrainingStep, choice_for, loss_by_output, prune_network
     from ranp.fitting.machine import default_device
-    from ranp.pipeline import trace
     from ranp.pruning.early_stop import AT_MOST
 
     target = amounts.target(sparsity)
     ensure_out(out)
-    net = load_network(network, input_shape)
+    net = named.load()
     method = choosing.method or "ranp-f"
     choice = choice_for(net.model, target, method, **choosing.settings(net))
     source = open_source(
@@ -70,7 +66,7 @@ def command(
         batches=AT_MOST if auto else None,
     )
     if choice.method.needs_scores:
-        output.say(f"Scoring {network} with {source.about}.")
+        output.say(f"Scoring {net.name} with {source.about}.")
     listener = ScoringListener(
         output,
         keep=None if out is None else out / "scores.safetensors",
@@ -78,25 +74,20 @@ def command(
             context,
             out,
             lambda kept: next_command(
-                context, "plan", network, kept, out=kept.with_name("plan.json")
+                context, "plan", net.name, kept, out=kept.with_name("plan.json")
             ),
             samples=None if source.number is None else source.number * batch,
         ),
     )
-    with output.infeasible_as_json(network, choice.method.name, sparsity), listener:
+    with output.infeasible_as_json(net.name, choice.method.name, sparsity), listener:
         result = prune_network(
-            trace(
-                net.model,
-                source.peek(),
-                example_input=net.input_shape,
-                protect=choosing.protect or (),
-            ),
+            net.trace(source.peek(), choosing.protect),
             target,
             TrainingStep(batch=batch, sample=net.input_shape[1:], device=default_device()),
             choice,
             source.scoring(scoring, choosing.seed, until_stable=auto),
             default_input=loss_by_output,
-            network=network,
+            network=net.name,
             events=listener,
         )
     about = source.about if choice.method.needs_scores else None

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ranp.cli._common import next_command, show_json
-from ranp.cli._networks import load_network
+from ranp.cli._networks import NetworkOptions
 from ranp.cli._options import (
     SCORING,
     BatchOption,
-    InputOption,
-    NetworkArgument,
     Output,
     ProtectOption,
     ScoringOptions,
@@ -29,13 +27,12 @@ if TYPE_CHECKING:
 @grouped
 def command(
     context: typer.Context,
-    network: NetworkArgument,
+    named: NetworkOptions,
     scoring: ScoringOptions,
     output: Output,
     out: Annotated[Path, typer.Option("--out", help="Where the scores go.")] = Path(
         "scores.safetensors"
     ),
-    input_shape: InputOption = None,
     method: Annotated[
         list[str] | None,
         typer.Option(help="A method the scores must serve; may be repeated. See `ranp methods`."),
@@ -48,29 +45,29 @@ def command(
     """Score every neuron of a network, once, before training."""
     from ranp.cli._scoring import ScoringListener, open_source
     from ranp.files import ensure_directory
-    from ranp.pipeline import score, trace
+    from ranp.pipeline import score
     from ranp.pruning import Scores, find_method
 
     methods = [find_method(name) for name in method or ["ranp-f"]]
     ensure_directory(out.parent)
-    net = load_network(network, input_shape)
+    net = named.load()
     source = open_source(net, methods, scoring, batch=batch, seed=seed)
     before = Scores.load(out) if resume and out.exists() else None
-    traced = trace(net.model, source.batches, example_input=net.input_shape, protect=protect or ())
-    output.say(f"Scoring {network} with {source.about}.")
+    traced = net.trace(source.batches, protect)
+    output.say(f"Scoring {net.name} with {source.about}.")
 
     def interrupted(scores: Scores, code: int) -> None:
         scores.save(out)
-        _show(output, network, traced, scores, out)
-        go_on = next_command(context, "score", network, out=out, resume=True)
+        _show(output, net.name, traced, scores, out)
+        go_on = next_command(context, "score", net.name, out=out, resume=True)
         typer.echo(f"Interrupted. Score the rest: {go_on}", err=True)
 
     with ScoringListener(output, keep=out, on_interrupt=interrupted) as listener:
         how = source.scoring(scoring, seed, resume=before)
         scores = score(traced, methods, how, listener)
-    _show(output, network, traced, scores, out)
+    _show(output, net.name, traced, scores, out)
     following = next_command(
-        context, "search", network, method=methods[0].name, scores=out, without=SCORING
+        context, "search", net.name, method=methods[0].name, scores=out, without=SCORING
     )
     output.say(f"Next: {following}")
 

@@ -7,13 +7,11 @@ from typing import Annotated, Literal
 import typer
 
 from ranp.cli._common import next_command, show_json
-from ranp.cli._networks import load_network
+from ranp.cli._networks import NetworkOptions
 from ranp.cli._options import (
     SCORING,
     BatchOption,
     ChoiceOptions,
-    InputOption,
-    NetworkArgument,
     Output,
     ScoresOption,
     ScoringOptions,
@@ -24,12 +22,11 @@ from ranp.cli._options import (
 @grouped
 def command(
     context: typer.Context,
-    network: NetworkArgument,
+    named: NetworkOptions,
     choosing: ChoiceOptions,
     scoring: ScoringOptions,
     output: Output,
     scores: ScoresOption = None,
-    input_shape: InputOption = None,
     batch: BatchOption = 1,
     rule: Annotated[
         Literal["paper", "coupled"],
@@ -41,35 +38,33 @@ def command(
 ) -> None:
     """Find the largest sparsity at which every layer keeps at least one neuron."""
     from ranp.cli._scoring import ScoringListener, keep_interrupted, open_source
-    from ranp.pipeline import make_chooser, make_plan, trace
+    from ranp.pipeline import make_chooser, make_plan
     from ranp.pruning import Scores
     from ranp.pruning.search import floor_sparsity
 
-    net = load_network(network, input_shape)
+    net = named.load()
     choice = choosing.choice(net)
     loaded = None if scores is None else Scores.load(scores)
     methods = [] if loaded else [choice.method]
     source = open_source(net, methods, scoring, batch=batch, seed=choosing.seed)
     if loaded is None and choice.method.needs_scores:
-        output.say(f"Scoring {network} with {source.about}.")
-    traced = trace(
-        net.model, source.batches, example_input=net.input_shape, protect=choosing.protect or ()
-    )
+        output.say(f"Scoring {net.name} with {source.about}.")
+    traced = net.trace(source.batches, choosing.protect)
     listener = ScoringListener(
         output,
         on_interrupt=keep_interrupted(
             context,
             None,
-            lambda kept: next_command(context, "search", network, scores=kept, without=SCORING),
+            lambda kept: next_command(context, "search", net.name, scores=kept, without=SCORING),
         ),
     )
     how = source.scoring(scoring, choosing.seed, scores=loaded)
-    with output.infeasible_as_json(network, choice.method.name, 0.0), listener:
+    with output.infeasible_as_json(net.name, choice.method.name, 0.0), listener:
         chooser = make_chooser(traced, choice, how, listener)
         largest = chooser.max_sparsity(rule)
         coupled = chooser.max_sparsity("coupled")
     if output.as_json:
-        plan = make_plan(chooser, largest, traced.protect, network)
+        plan = make_plan(chooser, largest, traced.protect, net.name)
         show_json(
             {
                 **plan.summary(),
@@ -80,7 +75,7 @@ def command(
         )
     else:
         typer.echo(
-            f"{choice.method.name} on {network}: every layer keeps a neuron up to sparsity "
+            f"{choice.method.name} on {net.name}: every layer keeps a neuron up to sparsity "
             f"{floor_sparsity(largest)}"
         )
         if coupled > largest:
@@ -90,7 +85,7 @@ def command(
             )
     sparsity = float(floor_sparsity(0.8 * largest))
     if scores is None:
-        following = next_command(context, "prune", network, sparsity=sparsity)
+        following = next_command(context, "prune", net.name, sparsity=sparsity)
     else:
-        following = next_command(context, "plan", network, scores, sparsity=sparsity)
+        following = next_command(context, "plan", net.name, scores, sparsity=sparsity)
     output.say(f"Next: {following}")

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ranp.training.config import Config
-    from ranp.training.listeners import Listener
 
 
 @grouped
@@ -143,26 +142,12 @@ def _progress(config: Config, quiet: bool) -> Any:
 
     from rich.console import Console
 
+    from ranp.cli._training_bar import EpochLines, TrainingBar
+
     if quiet:
         return nullcontext()
     console = Console(stderr=True)
-    if console.is_terminal:
-        from ranp.cli._training_bar import TrainingBar
-
-        return TrainingBar(console, config)
-    return nullcontext(_epoch_printer(config))
-
-
-def _epoch_printer(config: Config) -> Listener:
-    from collections.abc import Mapping
-
-    from ranp.training.listeners import Listener, epoch_line
-
-    class Printer(Listener):
-        def on_epoch_end(self, line: Mapping[str, Any]) -> None:
-            typer.echo(epoch_line(line, config.epochs), err=True)
-
-    return Printer()
+    return TrainingBar(console, config) if console.is_terminal else nullcontext(EpochLines(config))
 
 
 def _summary(record: dict[str, Any]) -> RenderableType:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from statistics import fmean
 from typing import Any
 
 from ranp.errors import UsageError, suggest
 from ranp.experiments.cells import TrainingCell, TrainingCells, data_fingerprint
-from ranp.experiments.evaluation import SAME_AT_A_BUDGET
+from ranp.experiments.evaluation import SAME_AT_A_BUDGET, distinct
 from ranp.experiments.jobs import Jobs, complete_cells
 from ranp.pruning import find_method
 from ranp.resources import Costs, count
@@ -115,13 +116,8 @@ class Design:
 
     def cells(self) -> list[Cell]:
         """Return the cells of all runs, each once, seed by seed: whole seeds come first."""
-        wanted: dict[str, Cell] = {}
-        for seed in self.seeds:
-            for budget in self.budgets:
-                for method in self.methods:
-                    cell = self.cell(method, budget, seed)
-                    wanted.setdefault(repr(cell), cell)
-        return list(wanted.values())
+        runs = product(self.seeds, self.budgets, self.methods)
+        return distinct(self.cell(method, budget, seed) for seed, budget, method in runs)
 
 
 def checked_methods(names: Sequence[str], also: Sequence[str] = ()) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -12,7 +13,7 @@ from rich.console import RenderableType
 
 from ranp.errors import UsageError
 from ranp.experiments.compare import FULL, REFERENCE, absolute_budget, checked_methods
-from ranp.experiments.evaluation import evaluate
+from ranp.experiments.evaluation import distinct, evaluate
 from ranp.experiments.jobs import Jobs, complete_cells
 from ranp.graph import ExampleInput
 from ranp.pruning import Choice, Coupling, Floor, find_method
@@ -89,15 +90,10 @@ class LoopRuns:
 
     def cells(self) -> list[Cell]:
         """Return the runs that can be trained, each once, seed by seed."""
-        wanted: dict[str, Cell] = {}
-        for seed in self.seeds:
-            for budget in self.budgets:
-                for method in self.methods:
-                    made = self.allocation(method, budget, seed)
-                    if isinstance(made, Planned):
-                        cell = self.allocator.loop.cell(made.alive, seed)
-                        wanted.setdefault(repr(cell), cell)
-        return list(wanted.values())
+        runs = product(self.seeds, self.budgets, self.methods)
+        made = ((self.allocation(method, budget, seed), seed) for seed, budget, method in runs)
+        loop = self.allocator.loop
+        return distinct(loop.cell(m.alive, seed) for m, seed in made if isinstance(m, Planned))
 
     def result(self, store: Store, method: str, budget: str, seed: int) -> dict[str, Any] | None:
         """Return the result of a run, and whether it is outdated; None if it is not complete."""
@@ -193,17 +189,9 @@ def compare(
     """
     names = checked_methods(methods, also=(RACE,))
     store = Store(Path(out) / "cells", code=code_fingerprint(train), recompute=recompute)
-    allocator = make_allocator(
-        build,
-        train,
-        store,
-        score_with=score_with,
-        example_input=example_input,
-        name=name,
-        lam=lam,
-        coupling=coupling,
-        floor=floor,
-    )
+    given: dict[str, Any] = {"score_with": score_with, "example_input": example_input, "name": name}
+    how: dict[str, Any] = {"lam": lam, "coupling": coupling, "floor": floor}
+    allocator = make_allocator(build, train, store, **given, **how)
     racing = None
     if RACE in names:
         if length is None:

@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import nn
 
 from ranp.datasets import synthetic_cases
 from ranp.datasets.loader import Loader
@@ -27,6 +26,7 @@ NETWORK = "unet3d-shapenet"
 COMPARED = ("ranp-f", "ranp-m", "vanilla", "layerwise")
 SIZE = 32  # scored, measured and trained at 32^3; costs are counted at the network's own 64^3
 SAMPLES = 3
+LOSS = nn.CrossEntropyLoss(ignore_index=255)  # of voxels that hold a point
 VANILLA_MARGIN = 0.98  # vanilla cannot be pruned as far: its row stands at its own maximum
 
 
@@ -49,11 +49,6 @@ class Demo:
     plans: Mapping[str, Plan]
 
 
-def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
-    """Return the cross-entropy of voxels that hold a point."""
-    return F.cross_entropy(output, target, ignore_index=255)
-
-
 def run_demo(out: Path, seconds: float, say: Callable[[str], None]) -> Demo:
     """Prune, measure and train; write pictures and the plan to a directory.
 
@@ -72,7 +67,7 @@ def run_demo(out: Path, seconds: float, say: Callable[[str], None]) -> Demo:
     graph = traced.graph
     say(f"Scoring {graph.neurons:,} neurons with {SAMPLES} synthetic shapes at {SIZE}^3")
     choices = {name: Choice.make(name, lam=spec.lam) for name in COMPARED}
-    scoring = Scoring(forward=make_forward(cross_entropy, None))
+    scoring = Scoring(forward=make_forward(LOSS, None))
     scores = score(traced, [choice.method for choice in choices.values()], scoring)
 
     results, sparsities = {}, {}
@@ -86,7 +81,7 @@ def run_demo(out: Path, seconds: float, say: Callable[[str], None]) -> Demo:
     say(f"Measuring training steps at {SIZE}^3, batch 1")
     batch = next(iter(loader))
     steps = {
-        name: partial(train_step, m, lambda m: cross_entropy(m(batch["x"]), batch["y"]))
+        name: partial(train_step, m, lambda m: LOSS(m(batch["x"]), batch["y"]))
         for name, m in models.items()
     }
     measured = measure_in_turns(steps, repetitions=2)
@@ -103,10 +98,7 @@ def run_demo(out: Path, seconds: float, say: Callable[[str], None]) -> Demo:
         out,
         command="ranp demo",
         data=f"{SAMPLES} synthetic shapes at {SIZE}^3",
-        measured={
-            "full": asdict(measured["full"]),
-            "slim": asdict(measured["ranp-f"]),
-        },
+        measured={"full": asdict(measured["full"]), "slim": asdict(measured["ranp-f"])},
     )
     write_report(out)
     slim_costs = {name: plan.costs["slim"] for name, plan in plans.items()}
@@ -126,7 +118,7 @@ def train(model: nn.Module, seconds: float) -> list[tuple[float, float]]:
     while True:
         for batch in loader.epoch(epoch):
             optimizer.zero_grad(set_to_none=True)
-            loss = cross_entropy(model(batch["x"]), batch["y"])
+            loss = LOSS(model(batch["x"]), batch["y"])
             torch.autograd.backward(loss)
             optimizer.step()
             smooth = 0.8 * smooth + 0.2 * loss.item() if points else loss.item()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from statistics import fmean
 from typing import Any, Protocol
@@ -68,6 +68,11 @@ class Runs(Protocol):
 
     def result(self, store: Store, method: str, budget: str, seed: int) -> dict[str, Any] | None:
         """Return the result of a run, and whether it is outdated; None if it is not complete."""
+
+
+def distinct(cells: Iterable[Cell]) -> list[Cell]:
+    """Return cells in their order, each once."""
+    return list({repr(cell): cell for cell in cells}.values())
 
 
 def evaluate(runs: Runs, store: Store) -> dict[str, Any]:

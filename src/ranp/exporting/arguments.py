@@ -22,8 +22,8 @@ class Arguments:
     """The arguments of a network's forward; tensors may be anywhere in them.
 
     Attributes:
-        args: By position.
-        kwargs: By name.
+        args: Positional arguments.
+        kwargs: Keyword arguments.
     """
 
     args: tuple[Any, ...]
@@ -31,7 +31,7 @@ class Arguments:
 
     @classmethod
     def of(cls, model: nn.Module, example: ExampleInput) -> Arguments:
-        """From a tensor, a shape, positional or keyword arguments."""
+        """Return the arguments that a tensor, a shape, a sequence or a mapping stands for."""
         described = describe_inputs(model, example)
         if isinstance(example, Mapping):
             return cls((), dict(example))
@@ -60,8 +60,8 @@ class Arguments:
         """Return the same with random numbers; integers, which may be indices, stay.
 
         Args:
-            seed: For the numbers; the process' own random numbers are not touched.
-            resize: From a tensor's sizes to those it is to have.
+            seed: Seed of the numbers; torch's global generator is not touched.
+            resize: `resize(sizes)` -> the sizes that a tensor gets.
         """
         generator = torch.Generator().manual_seed(seed)
 
@@ -85,12 +85,12 @@ def is_free(dim: int) -> bool:
 
 
 def with_batch(samples: int) -> Resize:
-    """Another number of samples."""
+    """Return a function that changes the batch size."""
     return scaled(samples, 1.0)
 
 
 def scaled(samples: int, factor: float) -> Resize:
-    """Another number of samples, and space larger or smaller by a factor."""
+    """Return a function that changes the batch size, and scales space by a factor."""
 
     def resize(sizes: Sizes) -> Sizes:
         if not sizes:  # a single number, the same for all samples

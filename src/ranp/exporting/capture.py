@@ -15,11 +15,11 @@ from ranp.exporting.quiet import quiet
 
 
 def capture(model: nn.Module, arguments: Arguments, *, dynamic: bool) -> ExportedProgram:
-    """Capture a network in the mode that it is in.
+    """Capture a network by torch.export, in its current mode (train or eval).
 
     Args:
-        model: The network.
-        arguments: What to call it with.
+        model: Network to capture.
+        arguments: Arguments of its forward.
         dynamic: Whether batch and space may have other sizes later.
 
     Raises:
@@ -48,7 +48,7 @@ def capture(model: nn.Module, arguments: Arguments, *, dynamic: bool) -> Exporte
 def input_sizes(program: ExportedProgram) -> dict[str, tuple[int | str, ...]]:
     """Return names and sizes of a program's inputs; a size that may vary has a name.
 
-    Sizes that the network wants to be the same have the same name.
+    Sizes that must be equal have the same name.
     """
     called: dict[str, str] = {}
     found: dict[str, tuple[int | str, ...]] = {}
@@ -73,7 +73,7 @@ def first_line(error: Exception) -> str:
 
 
 def _free_dims(arguments: Arguments) -> Any:
-    """For torch.export: every size but channels may vary, if the network lets it."""
+    """Return `dynamic_shapes` of torch.export: every size but channels may vary."""
 
     def free(leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
@@ -91,7 +91,7 @@ def _inputs(program: ExportedProgram) -> dict[str, Tensor]:
 
 
 def _sizes(value: Tensor) -> list[int | torch.SymInt]:
-    """Sizes as numbers, or as symbols where they may vary."""
+    """Return sizes as numbers, or as symbols where they may vary."""
     return list(value.shape)
 
 
@@ -107,7 +107,7 @@ def _check_free(model: nn.Module, program: ExportedProgram) -> None:
 
 
 def _forget_sources(program: ExportedProgram) -> None:
-    """Take paths of source files on this machine, and the example, out of what is written."""
+    """Remove paths of source files on this machine, and the example, from what is written."""
     program.example_inputs = None
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):

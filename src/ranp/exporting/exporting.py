@@ -16,15 +16,14 @@ from ranp.errors import IntegrityError, RanpError, TraceError, UsageError
 from ranp.exporting.arguments import Arguments, check_sizes, scaled, with_batch
 from ranp.exporting.capture import capture, first_line, input_sizes
 from ranp.exporting.formats import FORMATS, FileFormat, Format, Runner, find_format
-from ranp.exporting.origin import describe_origin
-from ranp.files import atomic_write, ensure_directory
+from ranp.files import atomic_write, canonical_json, ensure_directory
 from ranp.graph import ExampleInput, unwrap
 from ranp.graph.operation import tensors_in
 from ranp.graph.surgery import training_mode
 from ranp.slimming import Plan
 
 TOLERANCE = 1e-4
-"""What outputs of a file may differ by from the network's, as a share of the largest of them."""
+"""Largest difference between outputs of file and network, as a share of the largest output."""
 _TYPES = (torch.float32, torch.float64)
 
 
@@ -33,14 +32,14 @@ class Exported:
     """A file that runs without the network's code.
 
     Attributes:
-        path: Where it is.
+        path: Path of the file.
         format: "onnx" or "pt2".
-        file_bytes: How large it is.
-        parameters: Of the network.
-        difference: The largest difference between what the file and the network gave out, as a
-            share of the largest output; over all inputs that were tried.
-        inputs: Sizes by name; a size that may vary is a name too.
-        versions: Of what wrote and checked it; for ONNX the opset too.
+        file_bytes: Size of the file.
+        parameters: Number of parameters of the network.
+        difference: Largest difference between outputs of file and network, as a share of the
+            largest output, over all inputs that were tried.
+        inputs: Sizes by name of the input; a size that may vary is a name too.
+        versions: Versions of what wrote and checked the file; for ONNX the opset too.
     """
 
     path: Path
@@ -52,7 +51,7 @@ class Exported:
     versions: Mapping[str, str]
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for JSON."""
+        """Return plain values, for JSON."""
         return {**asdict(self), "path": str(self.path)}
 
 
@@ -67,22 +66,22 @@ def export(
 ) -> Exported:
     """Write a network to a file that runs without its code, and without ranp.
 
-    The file is opened again and run on random inputs before it gets its name: one that does not
-    give out what the network does in eval mode, to 1e-4 of the largest output, is not kept.
+    The file is opened again and run on random inputs before it gets its name. It is not kept if
+    its outputs differ from the network's in eval mode by more than 1e-4 of the largest output.
 
     Args:
-        model: Any network on the CPU, full or slim; it is given back as it was.
-        example_input: A tensor, a shape, or the arguments of its forward.
+        model: Any network on the CPU, full or slim; it is not changed.
+        example_input: A tensor, a shape, or the arguments of the network's forward.
         path: Ends in `.onnx`, for onnxruntime and others, or in `.pt2`, for `torch.export.load`.
-        format: "onnx" or "pt2", if the path's ending does not say so.
-        dynamic: Whether the file is to take other batch sizes and other sizes in space too, as far
-            as the network can.
-        plan: What the network was slimmed by; the file then says so.
+        format: "onnx" or "pt2", if the suffix of the path does not say so.
+        dynamic: Whether the file takes other batch sizes and spatial sizes too, as far as the
+            network does.
+        plan: Plan that the network was slimmed by, to be named in the file.
 
     Raises:
         TraceError: The network does something that cannot be exported.
-        IntegrityError: The file gives out something else than the network.
-        UsageError: It cannot have other sizes; a package is missing; the path cannot be written.
+        IntegrityError: The outputs of the file differ from the network's.
+        UsageError: Sizes cannot vary; a package is missing; the path cannot be written.
     """
     path, model = Path(path), unwrap(model)
     name = find_format(path, format)
@@ -95,7 +94,7 @@ def export(
         expected = [_expected(model, arguments) for arguments in trials]
         program = capture(model, trials[0], dynamic=dynamic)
         versions = {"ranp": __version__, "torch": str(torch.__version__)}
-        content = kind.write(program, describe_origin(versions, plan))
+        content = kind.write(program, _describe_origin(versions, plan))
         run = _opened(kind, content, model)
         outputs = [_run(run, arguments) for arguments in trials]
         difference = max(map(_difference, outputs, expected))
@@ -115,6 +114,19 @@ def export(
     )
 
 
+def _describe_origin(versions: Mapping[str, str], plan: Plan | None) -> str:
+    """Return what a file says of itself: what wrote it, and which plan made the network."""
+    about: dict[str, Any] = {"schema": 1, "kind": "export", "versions": dict(versions)}
+    if plan is not None:
+        about |= {
+            "network": plan.network,
+            "method": plan.method,
+            "sparsity": plan.settings.get("sparsity"),
+            "plan": plan.sha256,
+        }
+    return canonical_json(about)
+
+
 def _opened(kind: FileFormat, content: bytes, model: nn.Module) -> Runner:
     try:
         return kind.open(content)
@@ -131,13 +143,13 @@ def _refusal(
     kind = type(model).__name__
     if is_random:
         return UsageError(
-            f"the {kind} gives out something else each time: it draws random numbers in eval mode, "
-            "and a file cannot be compared with it"
+            f"the {kind} draws random numbers in eval mode, so that a file cannot be compared with "
+            "it; export a deterministic network"
         )
     other = next(f".{name}" for name in FORMATS if name != format)
     return IntegrityError(
-        f"'{path}' was not written: {FORMATS[format].runtime} gives out something else than the "
-        f"{kind} (by {difference:.0e} of the largest output; {TOLERANCE:.0e} is allowed); "
+        f"'{path}' was not written: its outputs in {FORMATS[format].runtime} differ from those "
+        f"of the {kind} by {difference:.0e} of the largest output ({TOLERANCE:.0e} is allowed); "
         f"try the other format, {other}"
     )
 
@@ -163,7 +175,7 @@ def _check_target(path: Path) -> None:
 
 
 def _trials(model: nn.Module, example: Arguments, dynamic: bool) -> Iterator[Arguments]:
-    """Random inputs to compare with; the first is the one to capture the network with."""
+    """Yield random inputs to compare with; the first is the one to capture the network with."""
     if not dynamic:
         yield example.drawn(0)
         yield example.drawn(1)
@@ -177,7 +189,7 @@ def _trials(model: nn.Module, example: Arguments, dynamic: bool) -> Iterator[Arg
 
 
 def _other_size(model: nn.Module, example: Arguments, samples: int) -> Arguments:
-    """Return the first of some sizes that the network itself can do with."""
+    """Return the first of some sizes that the network accepts."""
     said = ""
     for factor in (0.5, 1.5, 2.0):
         arguments = example.drawn(2, scaled(samples, factor))
@@ -202,8 +214,8 @@ def _expected(model: nn.Module, arguments: Arguments) -> list[Tensor]:
         ) from error
     if not all(bool(t.isfinite().all()) for t in outputs):
         raise UsageError(
-            f"the {type(model).__name__} gives out numbers that are not finite for random "
-            "inputs: a file cannot be compared with it"
+            f"the {type(model).__name__} produces non-finite outputs for random inputs: "
+            "a file cannot be compared with it"
         )
     return outputs
 

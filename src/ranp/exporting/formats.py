@@ -30,11 +30,11 @@ class FileFormat:
     """A kind of file.
 
     Attributes:
-        runtime: What runs it.
+        runtime: Name of what runs it.
         require: Raises a UsageError if a package is missing.
-        write: From a program, and what the file is to say of itself, to its content.
-        open: From the content to a function that runs it.
-        versions: Of what a file of this kind depends on beside torch.
+        write: `write(program, about)` -> content of the file, which holds the text `about`.
+        open: `open(content)` -> a function that runs the network.
+        versions: `versions(content)` -> versions that the file depends on beside torch.
     """
 
     runtime: str
@@ -45,7 +45,7 @@ class FileFormat:
 
 
 def find_format(path: Path, named: str | None = None) -> Format:
-    """Return the format that is named, or else the one that a file's ending says.
+    """Return the format that is named, or else that of the path's suffix.
 
     Raises:
         UsageError: There is none, or a package that it needs is missing.
@@ -64,11 +64,11 @@ def load_exported(path: str | Path, format: Format | None = None) -> Runner:
     """Open a file that `export` wrote, to run it here.
 
     Args:
-        path: The file.
-        format: What it is, if its ending does not say so.
+        path: Path of the file.
+        format: Format, if the suffix of the path does not say so.
 
     Raises:
-        IntegrityError: It is damaged.
+        IntegrityError: The file is damaged.
     """
     path = Path(path)
     kind = FORMATS[find_format(path, format)]

@@ -30,14 +30,14 @@ def time_exported(
     """Time a network and its file in turns, with as many threads as PyTorch has.
 
     Args:
-        model: The network; it is given back as it was.
-        exported: What `export` made of it.
-        example_input: What to run both with.
-        repetitions: Timed runs of each; one more before them warms up.
-        clock: What is read before and after each run.
+        model: Network; it is not changed.
+        exported: What `export` returned for it.
+        example_input: Input to run both with.
+        repetitions: Timed runs of each, after one that warms up.
+        clock: Returns the time in seconds.
 
     Returns:
-        By name: "PyTorch", and what runs the file.
+        Timings by name: "PyTorch", and the runtime of the file.
     """
     model = unwrap(model)
     arguments = Arguments.of(model, example_input).drawn(0)

@@ -19,22 +19,14 @@ from ranp.fitting.scoring import ScoringMemoryPlan
 from ranp.fitting.search import Alternative, does_not_fit, find_alternatives, least_pruned_of
 from ranp.fitting.target import StepInputAt, batch_like, no_loss
 from ranp.fitting.training_step import TrainingStep
-from ranp.pipeline import (
-    Events,
-    Result,
-    Scoring,
-    Target,
-    Traced,
-    make_chooser,
-    make_result,
-    prune,
-)
+from ranp.pipeline import Events, Scoring, Target, Traced, make_chooser, make_result, prune
 from ranp.pruning import Choice, Chooser, Coupling, Floor, Method, resource_variants
 from ranp.pruning.coupling import REACHING, normalizes_samples
 from ranp.recording import timeline_of
 from ranp.resources.budgets import RESOURCES, Budget, describe
 from ranp.resources.memory_correction import load_correction
 from ranp.resources.training_memory import LOSS_MARGIN, LossNotCounted, TrainingMemory
+from ranp.results import Result
 from ranp.slimming import Init, check_init
 
 

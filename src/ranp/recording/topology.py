@@ -1,4 +1,4 @@
-"""How layers follow each other, for a picture of the network."""
+"""How layers follow each other, and which are tied to which."""
 
 from __future__ import annotations
 
@@ -34,3 +34,24 @@ def topology(graph: ChannelGraph) -> dict[str, Any]:
 
 def _writers(last: np.ndarray[Any, Any]) -> list[int]:
     return [int(i) for i in np.unique(last) if i >= 0]
+
+
+def describe_layers(graph: ChannelGraph) -> list[dict[str, Any]]:
+    """Return by layer how many neurons can be removed, its ties, and why channels must stay."""
+    members = {name: set(layer.neurons.tolist()) for name, layer in graph.layers.items()}
+    return [
+        {
+            "name": name,
+            "neurons": len(layer),
+            "removable": int(graph.removable[layer.neurons].sum()),
+            "groups": layer.groups,
+            "depthwise": layer.is_depthwise,
+            "tied_to": [
+                other
+                for other, theirs in members.items()
+                if other != name and not theirs.isdisjoint(members[name])
+            ],
+            "why_kept": sorted({graph.pinned[c] for c in members[name] if c in graph.pinned}),
+        }
+        for name, layer in graph.layers.items()
+    ]

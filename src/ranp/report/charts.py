@@ -16,6 +16,16 @@ class Tick:
     label: str
 
 
+@dataclass(frozen=True)
+class Axes:
+    """A box of `width` by `height` inside its margins, with its ticks."""
+
+    width: float
+    height: float
+    x_ticks: list[Tick]
+    y_ticks: list[Tick]
+
+
 def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
     """Return about so many round numbers that cover [low, high]."""
     if not high > low:
@@ -173,13 +183,9 @@ class Series:
 
 
 @dataclass(frozen=True)
-class LineChart:
-    """Lines with their axes, in a box of `width` by `height` inside its margins."""
+class LineChart(Axes):
+    """Lines with their axes."""
 
-    width: float
-    height: float
-    x_ticks: list[Tick]
-    y_ticks: list[Tick]
     series: list[Series]
     marks: list[Tick]
 
@@ -261,13 +267,9 @@ class Frontier:
 
 
 @dataclass(frozen=True)
-class Scatter:
-    """Points with their axes, in a box of `width` by `height` inside its margins."""
+class Scatter(Axes):
+    """Points with their axes."""
 
-    width: float
-    height: float
-    x_ticks: list[Tick]
-    y_ticks: list[Tick]
     points: list[Point]
     frontiers: list[Frontier]
 

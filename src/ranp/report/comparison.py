@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from ranp.errors import UsageError
-from ranp.files import write_text
 from ranp.report.charts import Scatter, scatter
 from ranp.report.rendering import digits_for, render
 
@@ -156,20 +154,15 @@ def render_comparison(comparison: Comparison) -> str:
     more = list(dict.fromkeys(heading for each in networks for heading in each.more))
     return render(
         "comparison.html",
-        script="explorer.js",
+        crumb="comparison",
         title=comparison.title,
+        command=comparison.command,
         comparison=comparison,
         facts=[("accuracy", comparison.metric), ("intervals", comparison.interval)],
         plots=draw_plots(comparison),
         rows=[_row(each, keys, more, digits) for each in networks],
         headings=[comparison.metric, "interval", "runs", *(COSTS[key][0] for key in keys), *more],
     )
-
-
-def write_comparison(comparison: Comparison, out: str | Path) -> Path:
-    """Write the page."""
-    write_text(out, render_comparison(comparison))
-    return Path(out)
 
 
 def interval_cell(each: Compared) -> tuple[str, str]:

@@ -38,8 +38,7 @@ def write_report(path: str | Path, out: str | Path | None = None) -> Path:
     path = Path(path)
     run = load_run(path)
     target = Path(out) if out else (path if path.is_dir() else path.parent) / "report.html"
-    write_text(target, render_report(run))
-    return target
+    return write_text(target, render_report(run))
 
 
 def render_report(run: StoredRun) -> str:
@@ -50,8 +49,7 @@ def render_report(run: StoredRun) -> str:
     at = data["plan"]["sparsity"] if data else None
     return render(
         "report.html",
-        script="explorer.js",
-        run=run.name,
+        crumb=run.name,
         title=_title(run),
         facts=_facts(run),
         figures=[*_budgets(record), *_headline(record, costs), *_measured(record), *_accuracy(run)],
@@ -69,6 +67,7 @@ def render_report(run: StoredRun) -> str:
         curves=curves(run),
         training=run.training,
         page_data=data,
+        command=record.get("command"),
         about=_about(run),
     )
 

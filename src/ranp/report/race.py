@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from ranp.files import write_text
 from ranp.report.charts import LineChart, line_chart
 from ranp.report.rendering import render
 
@@ -19,7 +17,7 @@ def render_race(record: Mapping[str, Any], command: str | None = None) -> str:
     rungs = [rung["check_ins"] for rung in record["rungs"] if rung["check_ins"]]
     return render(
         "race.html",
-        script="explorer.js",
+        crumb="race",
         title=f"{record['winner']} wins the race",
         why=record["why"],
         facts=[
@@ -66,9 +64,3 @@ def _row(record: Mapping[str, Any], name: str, metrics: list[str]) -> dict[str, 
         "reached": ends,
         "widths": list(record["widths"][name].values()),
     }
-
-
-def write_race(record: Mapping[str, Any], out: str | Path, command: str | None = None) -> Path:
-    """Write the page."""
-    write_text(out, render_race(record, command))
-    return Path(out)

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import math
 import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,28 @@ from markupsafe import Markup
 MOST_DIGITS = 8
 
 
-def render(template: str, *, script: str, **content: Any) -> str:
-    """Return a page from a template; a policy lets its own scripts run, by hash, and no others."""
-    environment = templates()
-    scripts = [_asset(name) for name in ("page.js", script)]
+def render(
+    template: str,
+    *,
+    crumb: str,
+    title: str,
+    facts: Sequence[tuple[str, str]],
+    command: str | None,
+    about: Sequence[tuple[str, Sequence[tuple[str, str]]]] = (),
+    **content: Any,
+) -> str:
+    """Return a page from a template; a policy lets its own scripts run, by hash, and no others.
+
+    Args:
+        template: Name of the template.
+        crumb: What the page is of, in its top line.
+        title: Heading of the page.
+        facts: Names and values below it.
+        command: Command that makes the page again, shown at its end.
+        about: Headings of lists of names and values that are shown beside it.
+        content: Further variables of the template.
+    """
+    scripts = [_asset(name) for name in ("page.js", "explorer.js")]
     policy = "; ".join(
         [
             "default-src 'none'",
@@ -28,8 +47,9 @@ def render(template: str, *, script: str, **content: Any) -> str:
             f"script-src {' '.join(_source_hash(text) for text in scripts)}",
         ]
     )
-    page = environment.get_template(template)
-    return page.render(style=_asset("page.css"), scripts=scripts, policy=policy, **content)
+    frame = {"style": _asset("page.css"), "scripts": scripts, "policy": policy}
+    head = {"crumb": crumb, "title": title, "facts": facts, "command": command, "about": about}
+    return templates().get_template(template).render({**frame, **head, **content})
 
 
 @cache

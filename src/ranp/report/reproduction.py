@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ranp.files import write_text
 from ranp.report.comparison import Comparison, draw_plots, interval_cell
 from ranp.report.rendering import render
 from ranp.report.table import Column, ComparisonTable, Group, Row, Shown
@@ -54,9 +53,8 @@ def render_reproduction(reproduction: Reproduction) -> str:
     table, groups = reproduction.table, reproduction.table.groups()
     return render(
         "reproduction.html",
-        script="explorer.js",
+        crumb=reproduction.name,
         title=table.title,
-        name=reproduction.name,
         facts=reproduction.facts,
         paragraphs=table.about,
         picture=_inlined(reproduction.pictures),
@@ -68,12 +66,6 @@ def render_reproduction(reproduction: Reproduction) -> str:
         command=reproduction.command,
         about=reproduction.about,
     )
-
-
-def write_reproduction(reproduction: Reproduction, out: str | Path) -> Path:
-    """Write the page."""
-    write_text(out, render_reproduction(reproduction))
-    return Path(out)
 
 
 def _inlined(pictures: Sequence[Path]) -> str | None:

@@ -49,11 +49,11 @@ def load_run(path: str | Path) -> StoredRun:
     directory = path if path.is_dir() else path.parent
     pruning = _pruning(directory)
     if path.is_file() and path.name not in (PRUNING, TRAINING):
-        chosen = _from_plan(_read(path, "plan"))
+        chosen = _from_plan(read_file(path, "plan"))
         if pruning is None or not _same_choice(pruning, chosen):
             return StoredRun(path.name, chosen)
         return StoredRun(path.name, pruning)
-    plan = _read(directory / PLAN, "plan") if (directory / PLAN).exists() else None
+    plan = read_file(directory / PLAN, "plan") if (directory / PLAN).exists() else None
     training = None
     if (directory / TRAINING).exists():
         training = read_run_file(directory, TRAINING, "record")
@@ -96,14 +96,10 @@ def _pruning(directory: Path) -> dict[str, Any] | None:
     path = directory / PRUNING
     if not path.exists():
         return None
-    record = _read(path, "pruning")
+    record = read_file(path, "pruning")
     if "sparsities" not in record.get("explorer", {}):  # of a version before
         record.pop("explorer", None)
     return record
-
-
-def _read(path: Path, kind: str) -> dict[str, Any]:
-    return read_file(path, kind)
 
 
 def _from_plan(plan: dict[str, Any]) -> dict[str, Any]:

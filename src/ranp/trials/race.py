@@ -10,7 +10,7 @@ from typing import Any, Literal
 from rich.console import RenderableType
 
 from ranp.errors import InfeasibleError, UsageError
-from ranp.files import write_sealed_json
+from ranp.files import write_sealed_json, write_text
 from ranp.fitting import TrainingStep
 from ranp.graph import ExampleInput
 from ranp.peeking import peek
@@ -145,12 +145,12 @@ class RaceResult:
             directory: Created if it does not exist.
             command: Command that made the race, to be shown.
         """
-        from ranp.report.race import write_race
+        from ranp.report.race import render_race
 
         out = Path(directory)
         self.plan.save(out / "plan.json")
         write_sealed_json(out / "race.json", self.to_dict())
-        write_race(self.to_dict(), out / "race.html", command)
+        write_text(out / "race.html", render_race(self.to_dict(), command))
         return out
 
     def __rich__(self) -> RenderableType:

@@ -14,8 +14,8 @@ from ranp.errors import UsageError, suggest
 from ranp.trials.store import OnCell, ignore_cell
 
 if TYPE_CHECKING:
-    from ranp.experiments.reproduce.rows import Exhibit
     from ranp.experiments.reproduce.study import Study
+    from ranp.experiments.reproduce.tables import Exhibit
     from ranp.report.table import ComparisonTable
 
 
@@ -108,7 +108,7 @@ def reproduce(
     from ranp.experiments.reproduce.page import make_page
     from ranp.experiments.reproduce.study import with_parts
     from ranp.files import ensure_directory, write_text
-    from ranp.report.reproduction import write_reproduction
+    from ranp.report.reproduction import render_reproduction
 
     exhibit = find_experiment(name).declare(study)
     cells = with_parts(exhibit.cells)
@@ -137,5 +137,5 @@ def reproduce(
         pictures = [out / f"{name}.{suffix}" for suffix in ("png", "svg")]
         for path in pictures:
             exhibit.draw(path)
-    page = make_page(name, study, cells, table, pictures, command)
-    return table, [*files, *pictures, write_reproduction(page, out / f"{name}.html")]
+    page = render_reproduction(make_page(name, study, cells, table, pictures, command))
+    return table, [*files, *pictures, write_text(out / f"{name}.html", page)]

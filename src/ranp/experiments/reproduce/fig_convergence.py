@@ -6,16 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ranp.errors import UsageError
+from ranp.experiments.reproduce import tables
 from ranp.experiments.reproduce.choices import Amount
-from ranp.experiments.reproduce.rows import (
-    LABELS,
-    Exhibit,
-    RowCells,
-    TableRow,
-    cost_figures,
-    make_columns,
-    make_exhibit,
-)
 from ranp.experiments.reproduce.scales import PAIRS
 from ranp.experiments.reproduce.study import Study
 from ranp.report.paper_figures import Progress, draw_learning
@@ -26,7 +18,7 @@ _DEEP = PAIRS["unet3d-23-shapenet"]
 _BATCH_AND_EPOCHS = {"full": (1, 6), "ranp-f": (4, 26)}
 
 
-def declare(study: Study, name: str) -> Exhibit:
+def declare(study: Study, name: str) -> tables.Exhibit:
     """Return the figure, and a table of where the curves end."""
     if study.resources_only:
         raise UsageError(
@@ -39,13 +31,13 @@ def declare(study: Study, name: str) -> Exhibit:
     def draw(path: Path) -> None:
         draw_learning(path, {row.label: _progress(study, row) for row in rows}, "mIoU")
 
-    return make_exhibit(
+    return tables.make_exhibit(
         study,
         "Figure 5: a faster convergence with increased batch size",
         rows,
         (_DEEP,),
         [
-            *make_columns(study, (), sparsity=False),
+            *tables.make_columns(study, (), sparsity=False),
             Column("epochs", "Epochs", 0, points=True),
             Column("minutes", "Minutes"),
             Column("loss", "Loss"),
@@ -58,7 +50,7 @@ def declare(study: Study, name: str) -> Exhibit:
     )
 
 
-def _make_row(study: Study, method: str) -> TableRow:
+def _make_row(study: Study, method: str) -> tables.TableRow:
     """Return the row of a curve, of seed 0."""
     batch, epochs = _BATCH_AND_EPOCHS[method]
     plan = None
@@ -74,16 +66,18 @@ def _make_row(study: Study, method: str) -> TableRow:
         changes["data__size"] = 128  # "the largest spatial size of one sample on a single GPU"
     if study.scale == "smoke":
         changes["epochs"] = 2
-    cells = RowCells((), (study.training(_DEEP, plan, 0, **changes),))
+    cells = tables.RowCells((), (study.training(_DEEP, plan, 0, **changes),))
     printed = {"epochs": epochs, "minutes": 2400} if study.at_paper_size else {}
-    return TableRow(_DEEP, f"{LABELS[method]}, batch {batch}", cells, printed, figures=_figures)
+    return tables.TableRow(
+        _DEEP, f"{tables.LABELS[method]}, batch {batch}", cells, printed, figures=_figures
+    )
 
 
-def _figures(study: Study, row: TableRow) -> dict[str, Figure]:
+def _figures(study: Study, row: tables.TableRow) -> dict[str, Figure]:
     (cell,) = row.cells.trainings
     last, result = study.history(cell)[-1], study.result(cell)
     return {
-        **cost_figures(study, row, [{"costs": result, "full": result["full"]}]),
+        **tables.cost_figures(study, row, [{"costs": result, "full": result["full"]}]),
         "epochs": Figure((last["epoch"],), row.printed.get("epochs")),
         "minutes": Figure((last["seconds"] / 60,), row.printed.get("minutes")),
         "loss": Figure((last["loss"],)),
@@ -91,7 +85,7 @@ def _figures(study: Study, row: TableRow) -> dict[str, Figure]:
     }
 
 
-def _progress(study: Study, row: TableRow) -> Progress:
+def _progress(study: Study, row: tables.TableRow) -> Progress:
     (cell,) = row.cells.trainings
     measured = [line for line in study.history(cell) if "metrics" in line]
     return Progress(

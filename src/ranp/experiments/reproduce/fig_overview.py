@@ -7,9 +7,9 @@ from pathlib import Path
 
 from ranp.experiments.paper import capability
 from ranp.experiments.reproduce import table_capability
-from ranp.experiments.reproduce.rows import LABELS, Exhibit
 from ranp.experiments.reproduce.scales import FOUR, Pair
 from ranp.experiments.reproduce.study import Study
+from ranp.experiments.reproduce.tables import LABELS, Exhibit
 from ranp.report.paper_figures import Overview, Point, draw_overview
 from ranp.report.table import Figure
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ranp.experiments.reproduce import table_capability
-from ranp.experiments.reproduce.rows import LABELS, Exhibit, about_data, layer_rows, make_table
 from ranp.experiments.reproduce.scales import SEGMENTATION
 from ranp.experiments.reproduce.study import Study
+from ranp.experiments.reproduce.tables import LABELS, Exhibit, about_data, layer_rows, make_table
 from ranp.report.paper_figures import Retained, draw_retained_ratio
 from ranp.report.table import Column, ComparisonTable
 

@@ -6,18 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ranp.experiments.paper import capability, printed
-from ranp.experiments.reproduce import table_capability
+from ranp.experiments.reproduce import table_capability, tables
 from ranp.experiments.reproduce.choices import Amount
-from ranp.experiments.reproduce.rows import (
-    Exhibit,
-    TableRow,
-    make_columns,
-    make_exhibit,
-    make_row_cells,
-    metric_figures,
-    sparsity_figure,
-    time_figures,
-)
 from ranp.experiments.reproduce.scales import FOUR, Pair
 from ranp.experiments.reproduce.study import Study
 from ranp.report.paper_figures import Sweep, draw_sparsity
@@ -27,7 +17,7 @@ _METHODS = {"ranp-f": "with reweighting", "vanilla": "without"}
 _RESOURCES = {"gflops": "GFLOPs", "memory_mb": "memory"}
 
 
-def declare(study: Study, name: str) -> Exhibit:
+def declare(study: Study, name: str) -> tables.Exhibit:
     """Return the figure, and a table of its points."""
     pairs = study.pairs(FOUR)
     full = {pair: table_capability.make_row(study, pair, "full") for pair in pairs}
@@ -37,9 +27,9 @@ def declare(study: Study, name: str) -> Exhibit:
         panels = {pair.title: _sweep(study, full[pair], rows[pair]) for pair in pairs}
         draw_sparsity(path, panels)
 
-    sparsity, *metrics = make_columns(study, pairs, resources=False)
+    sparsity, *metrics = tables.make_columns(study, pairs, resources=False)
     shares = [Column(f"{k}_share", f"{title} (% of full)", 1) for k, title in _RESOURCES.items()]
-    return make_exhibit(
+    return tables.make_exhibit(
         study,
         "Figure 4: resources and accuracy against neuron sparsity",
         [row for pair in pairs for row in rows[pair]],
@@ -51,17 +41,17 @@ def declare(study: Study, name: str) -> Exhibit:
     )
 
 
-def _rows(study: Study, full: TableRow) -> Iterator[TableRow]:
+def _rows(study: Study, full: tables.TableRow) -> Iterator[tables.TableRow]:
     """Yield the points of both curves, at shares of the largest feasible sparsity."""
     pair, smoke = full.pair, study.scale == "smoke"
     for method, label in _METHODS.items():
         largest = printed()["data_dependent"][pair.name]["max_sparsity"][method]
         for share in (0.5, 1.0) if smoke else [eighth / 8 for eighth in range(1, 9)]:
             train = smoke or share in (0.25, 0.5, 0.75, 1.0)
-            yield TableRow(
+            yield tables.TableRow(
                 pair,
                 f"{label}: " + ("largest" if share == 1 else f"{share:.3g} of the largest"),
-                make_row_cells(study, pair, method, Amount(of_largest=share), train=train),
+                tables.make_row_cells(study, pair, method, Amount(of_largest=share), train=train),
                 {"sparsity": largest} if share == 1 and study.at_paper_size else {},
                 figures=_figures,
                 parts=full.cells.all,
@@ -69,25 +59,25 @@ def _rows(study: Study, full: TableRow) -> Iterator[TableRow]:
             )
 
 
-def _figures(study: Study, row: TableRow) -> dict[str, Figure]:
+def _figures(study: Study, row: tables.TableRow) -> dict[str, Figure]:
     results = [study.result(cell) for cell in row.cells.choices]
     shares = {
         f"{key}_share": Figure(tuple(100 * r["costs"][key] / r["full"][key] for r in results))
         for key in _RESOURCES
     }
     return {
-        "sparsity": sparsity_figure(study, row),
+        "sparsity": tables.sparsity_figure(study, row),
         **shares,
-        **metric_figures(study, row),
-        **time_figures(study, row.cells),
+        **tables.metric_figures(study, row),
+        **tables.time_figures(study, row.cells),
     }
 
 
-def _sweep(study: Study, full: TableRow, rows: list[TableRow]) -> Sweep:
+def _sweep(study: Study, full: tables.TableRow, rows: list[tables.TableRow]) -> Sweep:
     """Return both curves of a network; they begin at the full one."""
     pair = full.pair
     metric = next(iter(pair.metrics))
-    start = metric_figures(study, full).get(metric, Figure()).mean
+    start = tables.metric_figures(study, full).get(metric, Figure()).mean
     resources: dict[str, dict[str, list[tuple[float, float]]]] = {}
     accuracy: dict[str, list[tuple[float, float]]] = {}
     for row in rows:

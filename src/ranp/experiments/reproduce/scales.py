@@ -74,29 +74,42 @@ def _dotted(changes: Mapping[str, Any]) -> dict[str, Any]:
     return {key.replace("__", "."): value for key, value in changes.items()}
 
 
-def _small(samples: int = 16, *, size: int, cases: int, **changes: Any) -> Setting:
+_KEYS = {
+    "size": ("data.size",),
+    "cases": ("data.cases",),
+    "generated": ("data.generated_size",),
+    "classes": ("data.classes", "network.options.classes"),
+    "base_width": ("network.options.base_width",),
+    "levels": ("network.options.levels",),
+    "milestones": ("schedule.milestones",),
+    "sparsity": ("pruning.sparsity",),
+}
+"""Keys of a recipe by the words that settings are written with below."""
+
+
+def _small(**settings: Any) -> Setting:
     """Return a setting that takes CPU minutes."""
-    scaled = {"data.size": size, "data.cases": cases, "data.workers": 0, "epochs": 8}
     scored = {"pruning.batches": 16, "pruning.size": None}
     rare = {"validate_every": 100}  # and after each of the last five epochs
-    return Setting({**scaled, **scored, **rare, **_dotted(changes)}, samples)
+    scaled = {"data.workers": 0, "epochs": 8, **scored, **rare}
+    return Setting({**scaled, **_by_key(settings)}, samples=16)
 
 
-def _smoke(**changes: Any) -> Setting:
+def _smoke(**settings: Any) -> Setting:
     """Return a setting that takes seconds."""
-    return Setting({"epochs": 1, **_dotted(changes)}, samples=2)
+    return Setting({"epochs": 1, **_by_key(settings)}, samples=2)
+
+
+def _by_key(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for name, value in settings.items() for key in _KEYS.get(name, (name,))}
 
 
 _MIOU = {"miou": "mIoU"}
 _REGIONS = {"iou ET": "ET", "iou TC": "TC", "iou WT": "WT"}
 _TOP = {"top1": "top-1", "top5": "top-5"}
 _DEEP = {"network.options.levels": 6, "pruning.sparsity": 0.8}
-_NARROW = {
-    "network__options__levels": 5,  # six divide by 32: at 32^3 batch norms would get single values
-    "network__options__base_width": 8,
-}
-_SMALL_DEEP = {**_NARROW, "size": 32}
-_SMOKE_DEEP = {**_NARROW, "data__size": 32, "pruning__sparsity": 0.5}
+# Six levels divide by 32: at 32^3 batch norms would get single values.
+_NARROW = {"levels": 5, "base_width": 8, "size": 32}
 
 PAIRS: dict[str, Pair] = {
     pair.name: pair
@@ -108,8 +121,8 @@ PAIRS: dict[str, Pair] = {
             _MIOU,
             {
                 "paper": Setting({}, samples=6),
-                "small": _small(size=16, cases=96, batch=4, network__options__base_width=16),
-                "smoke": _smoke(data__cases=16),
+                "small": _small(size=16, cases=96, batch=4, base_width=16),
+                "smoke": _smoke(cases=16),
             },
         ),
         Pair(
@@ -119,14 +132,8 @@ PAIRS: dict[str, Pair] = {
             _REGIONS,
             {
                 "paper": Setting({}, samples=16),
-                "small": _small(
-                    size=24,
-                    cases=30,
-                    data__generated_size=32,
-                    network__options__base_width=8,
-                    schedule__milestones=[6],
-                ),
-                "smoke": _smoke(data__cases=5),
+                "small": _small(size=24, cases=30, generated=32, base_width=8, milestones=[6]),
+                "smoke": _smoke(cases=5),
             },
         ),
         Pair(
@@ -137,13 +144,7 @@ PAIRS: dict[str, Pair] = {
             {
                 "paper": Setting({}, samples=16),
                 "small": _small(
-                    size=32,
-                    cases=64,
-                    data__generated_size=40,
-                    data__classes=4,
-                    network__options__classes=4,
-                    batch=4,
-                    schedule__milestones=[6],
+                    size=32, cases=64, generated=40, classes=4, batch=4, milestones=[6]
                 ),
                 "smoke": _smoke(),
             },
@@ -168,8 +169,8 @@ PAIRS: dict[str, Pair] = {
             _MIOU,
             {
                 "paper": Setting({}, samples=3),
-                "small": _small(cases=96, batch=4, epochs=4, **_SMALL_DEEP),
-                "smoke": _smoke(data__cases=16, **_SMOKE_DEEP),
+                "small": _small(cases=96, batch=4, epochs=4, **_NARROW),
+                "smoke": _smoke(cases=16, sparsity=0.5, **_NARROW),
             },
             changes=_DEEP,
         ),
@@ -180,8 +181,8 @@ PAIRS: dict[str, Pair] = {
             _REGIONS,
             {
                 "paper": Setting({}, samples=3),
-                "small": _small(cases=30, data__generated_size=32, epochs=4, **_SMALL_DEEP),
-                "smoke": _smoke(data__cases=5, data__generated_size=32, **_SMOKE_DEEP),
+                "small": _small(cases=30, generated=32, epochs=4, **_NARROW),
+                "smoke": _smoke(cases=5, generated=32, sparsity=0.5, **_NARROW),
             },
             changes=_DEEP,
         ),

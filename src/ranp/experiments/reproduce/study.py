@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ranp.errors import UsageError
 from ranp.experiments.cells import TrainingCell, TrainingCells, data_fingerprint
+from ranp.experiments.evaluation import distinct
 from ranp.experiments.jobs import Jobs, complete_cells
 from ranp.experiments.paper import printed
 from ranp.experiments.reproduce.choices import STATISTICS, Amount, Choices
@@ -273,13 +274,11 @@ def _parts(cell: Cell) -> list[Cell]:
 
 def with_parts(cells: Sequence[Cell]) -> list[Cell]:
     """Return the cells and those that they are made of, each once, parts first."""
-    found: dict[str, Cell] = {}
 
-    def add(cell: Cell) -> None:
+    def whole(cell: Cell) -> Iterator[Cell]:
         for part in _parts(cell):
-            add(part)
-        found.setdefault(repr(cell), cell)
+            yield from whole(part)
+        yield cell
 
-    for cell in cells:
-        add(cell)
-    return sorted(found.values(), key=lambda cell: _STAGES.index(cell["kind"]))
+    found = distinct(each for cell in cells for each in whole(cell))
+    return sorted(found, key=lambda cell: _STAGES.index(cell["kind"]))

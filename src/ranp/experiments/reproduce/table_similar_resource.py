@@ -6,18 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ranp.experiments.paper import capability, printed
-from ranp.experiments.reproduce import table_capability
+from ranp.experiments.reproduce import table_capability, tables
 from ranp.experiments.reproduce.choices import Amount
-from ranp.experiments.reproduce.rows import (
-    LABELS,
-    Exhibit,
-    TableRow,
-    make_columns,
-    make_exhibit,
-    make_row_cells,
-    paper_figures,
-    result_figure,
-)
 from ranp.experiments.reproduce.scales import FOUR, Pair
 from ranp.experiments.reproduce.study import Study
 from ranp.report.table import Column, Figure
@@ -36,38 +26,40 @@ def printed_row(pair: Pair, method: str, resource: str) -> dict[str, Any] | None
     return next(found, None)
 
 
-def make_row(study: Study, pair: Pair, method: str, resource: str) -> TableRow:
+def make_row(study: Study, pair: Pair, method: str, resource: str) -> tables.TableRow:
     """Return the row of a baseline at the cost of RANP-f with the same seed."""
     reference = (study.sparsity(pair), study.config(pair).pruning.lam)
     amount = Amount(resource=resource, ranp_f=reference)
-    return TableRow(
+    return tables.TableRow(
         pair,
-        f"{LABELS[method]} at RANP-f's {_UNITS[resource]}",
-        make_row_cells(study, pair, method, amount),
+        f"{tables.LABELS[method]} at RANP-f's {_UNITS[resource]}",
+        tables.make_row_cells(study, pair, method, amount),
         printed_row(pair, method, resource) or {},
         figures=_figures,
     )
 
 
-def make_row_at_papers_budget(study: Study, pair: Pair, method: str, resource: str) -> TableRow:
+def make_row_at_papers_budget(
+    study: Study, pair: Pair, method: str, resource: str
+) -> tables.TableRow:
     """Return the row at the cost of the paper's RANP-f: it depends on no data."""
     budget = capability(pair.name)["ranp-f"][_KEYS[resource]]
     amount = Amount(resource=resource, budget=budget)
-    return TableRow(
+    return tables.TableRow(
         pair,
-        f"{LABELS[method]} at the paper's {budget} {_UNITS[resource]}",
-        make_row_cells(study, pair, method, amount, one_draw=True, train=False),
+        f"{tables.LABELS[method]} at the paper's {budget} {_UNITS[resource]}",
+        tables.make_row_cells(study, pair, method, amount, one_draw=True, train=False),
         {**(printed_row(pair, method, resource) or {}), "metrics": {}},
         figures=_figures,
     )
 
 
-def _figures(study: Study, row: TableRow) -> dict[str, Figure]:
-    worst = max(result_figure(study, row.cells.choices, "deviation", 100).ours, key=abs)
-    return {**paper_figures(study, row), "off": Figure((worst,))}
+def _figures(study: Study, row: tables.TableRow) -> dict[str, Figure]:
+    worst = max(tables.result_figure(study, row.cells.choices, "deviation", 100).ours, key=abs)
+    return {**tables.paper_figures(study, row), "off": Figure((worst,))}
 
 
-def _rows(study: Study, pair: Pair) -> Iterator[TableRow]:
+def _rows(study: Study, pair: Pair) -> Iterator[tables.TableRow]:
     yield table_capability.make_row(study, pair, "ranp-f")
     for method, resource in BASELINES:
         yield make_row(study, pair, method, resource)
@@ -76,15 +68,15 @@ def _rows(study: Study, pair: Pair) -> Iterator[TableRow]:
             yield make_row_at_papers_budget(study, pair, method, resource)
 
 
-def declare(study: Study, name: str) -> Exhibit:
+def declare(study: Study, name: str) -> tables.Exhibit:
     """Return the table."""
     pairs = study.pairs(FOUR)
-    return make_exhibit(
+    return tables.make_exhibit(
         study,
         "Table 3: baselines with similar GFLOPs or memory",
         [row for pair in pairs for row in _rows(study, pair)],
         pairs,
-        [*make_columns(study, pairs), Column("off", "off the budget (%), at worst")],
+        [*tables.make_columns(study, pairs), Column("off", "off the budget (%), at worst")],
         about="A baseline is brought to the budget by bisection on its sparsity. Where a step is "
         "coarse, since many layers get their next neuron at once (layer-wise NP) or a "
         "single neuron costs much (random NP), the neurons next in line are given back one "

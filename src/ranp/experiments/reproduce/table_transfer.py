@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 from ranp.experiments.paper import printed
+from ranp.experiments.reproduce import tables
 from ranp.experiments.reproduce.choices import Amount
-from ranp.experiments.reproduce.rows import (
-    Exhibit,
-    RowCells,
-    TableRow,
-    make_columns,
-    make_exhibit,
-    make_row_cells,
-)
 from ranp.experiments.reproduce.scales import PAIRS, Pair
 from ranp.experiments.reproduce.study import Study
 
@@ -19,22 +12,24 @@ _DEEP = (PAIRS["unet3d-23-shapenet"], PAIRS["unet3d-23-brats"])
 _LABELS = {"full": "Full", "ranp-f": "RANP-f", "t-ranp-f": "T-RANP-f"}
 
 
-def _make_row(study: Study, pair: Pair, name: str) -> TableRow:
+def _make_row(study: Study, pair: Pair, name: str) -> tables.TableRow:
     row = {"metrics": printed()["table-transfer"][pair.name][name]}
     if name == "t-ranp-f":
-        return TableRow(pair, _LABELS[name], _transferred(study, pair), row)
+        return tables.TableRow(pair, _LABELS[name], _transferred(study, pair), row)
     if name == "full":
         if pair.name in printed()["full"]:
             row = {**printed()["full"][pair.name], **row, "sparsity": 0.0}
-        return TableRow(pair, _LABELS[name], make_row_cells(study, pair, name), row, exact=True)
-    return TableRow(pair, _LABELS[name], _pruned(study, pair), row)
+        return tables.TableRow(
+            pair, _LABELS[name], tables.make_row_cells(study, pair, name), row, exact=True
+        )
+    return tables.TableRow(pair, _LABELS[name], _pruned(study, pair), row)
 
 
-def _pruned(study: Study, pair: Pair) -> RowCells:
-    return make_row_cells(study, pair, "ranp-f", Amount(sparsity=study.sparsity(pair)))
+def _pruned(study: Study, pair: Pair) -> tables.RowCells:
+    return tables.make_row_cells(study, pair, "ranp-f", Amount(sparsity=study.sparsity(pair)))
 
 
-def _transferred(study: Study, pair: Pair) -> RowCells:
+def _transferred(study: Study, pair: Pair) -> tables.RowCells:
     """Return the cells of networks that were pruned on the other data set."""
     source = next(other for other in _DEEP if other != pair)
     plans = _pruned(study, source).choices
@@ -46,18 +41,18 @@ def _transferred(study: Study, pair: Pair) -> RowCells:
         for seed, plan in enumerate(plans)
     ]
     moved = [study.transfer(pair, plan, **changes) for plan in plans]
-    return RowCells(tuple(moved), tuple(trained) if study.trains(pair) else ())
+    return tables.RowCells(tuple(moved), tuple(trained) if study.trains(pair) else ())
 
 
-def declare(study: Study, name: str) -> Exhibit:
+def declare(study: Study, name: str) -> tables.Exhibit:
     """Return the table; both data sets are needed."""
     study.require_all(_DEEP)
-    return make_exhibit(
+    return tables.make_exhibit(
         study,
         "Table 4: transfer between ShapeNet and BraTS'18 with 23 layers",
         [_make_row(study, pair, row) for pair in _DEEP for row in _LABELS],
         _DEEP,
-        make_columns(study, _DEEP),
+        tables.make_columns(study, _DEEP),
         about="T-RANP-f: pruned on the other data set, trained on this one; first and last layer "
         "are exchanged.",
     )

@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ranp.experiments.paper import printed
-from ranp.experiments.reproduce import fig_importance, table_capability
+from ranp.experiments.reproduce import fig_importance, table_capability, tables
 from ranp.experiments.reproduce.choices import Amount
-from ranp.experiments.reproduce.rows import (
-    Exhibit,
-    TableRow,
-    make_columns,
-    make_exhibit,
-    make_row_cells,
-)
 from ranp.experiments.reproduce.scales import FOUR, Pair
 from ranp.experiments.reproduce.study import Study
 
@@ -23,27 +16,27 @@ _TITLES = {
 }
 
 
-def _rows(study: Study, pair: Pair, name: str) -> Iterator[TableRow]:
+def _rows(study: Study, pair: Pair, name: str) -> Iterator[tables.TableRow]:
     yield table_capability.make_row(study, pair, "full")
     for method, row in printed()[name][pair.name].items():
         label = "MPMG-sum" if method == "vanilla" else method.upper()[:5] + method[5:]
-        largest = make_row_cells(study, pair, method, Amount(of_largest=1.0))
-        yield TableRow(pair, label, largest, row)
+        largest = tables.make_row_cells(study, pair, method, Amount(of_largest=1.0))
+        yield tables.TableRow(pair, label, largest, row)
         if study.at_paper_size:  # at the paper's own sparsity resources can be compared
             amount = Amount(sparsity=row["sparsity"])
-            same = make_row_cells(study, pair, method, amount, train=False)
+            same = tables.make_row_cells(study, pair, method, amount, train=False)
             there = f"{label} at {100 * row['sparsity']:.2f} %"
-            yield TableRow(pair, there, same, {**row, "metrics": {}})
+            yield tables.TableRow(pair, there, same, {**row, "metrics": {}})
 
 
-def declare(study: Study, name: str) -> Exhibit:
+def declare(study: Study, name: str) -> tables.Exhibit:
     """Return one of the two tables."""
     pairs = study.pairs(FOUR)
-    return make_exhibit(
+    return tables.make_exhibit(
         study,
         _TITLES[name],
         [row for pair in pairs for row in _rows(study, pair, name)],
         pairs,
-        make_columns(study, pairs),
+        tables.make_columns(study, pairs),
         about=fig_importance.BEHIND_BATCH_NORM,
     )

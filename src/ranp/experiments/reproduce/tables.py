@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ranp.experiments.evaluation import distinct
 from ranp.experiments.paper import RESOURCES, printed
 from ranp.experiments.reproduce.choices import Amount
 from ranp.experiments.reproduce.scales import Pair
@@ -85,9 +86,8 @@ def make_row_cells(
         ]
         plans = list(choices)
     trainings = [study.training(pair, plan, seed) for seed, plan in enumerate(plans)]
-    distinct = {repr(cell): cell for cell in choices}
     trained = train and study.trains(pair)
-    return RowCells(tuple(distinct.values()), tuple(trainings) if trained else ())
+    return RowCells(tuple(distinct(choices)), tuple(trainings) if trained else ())
 
 
 def paper_figures(study: Study, row: TableRow) -> dict[str, Figure]:
