@@ -22,7 +22,6 @@ from ranp.pruning.batches import no_forward
 from ranp.pruning.search import DELTA
 from ranp.report.page import write_report
 from ranp.resources.training_memory import LOSS_MARGIN, LossNotCounted
-from tests.machines import on_avx2
 from tests.pruning.nets import given_back
 from tests.resources.allocator import step_peak
 
@@ -66,7 +65,6 @@ def test_memory_is_kept_and_no_more_is_pruned_than_that_takes(
     assert peak(wider) > (1 - CPU_MARGIN) * budget
 
 
-@on_avx2
 def test_a_real_step_keeps_the_budget(model, loader, loss):
     budget = int(0.6 * peak(model))
     slim = ranp.fit(model, loader, loss, memory=budget, **STEP).model.train()

@@ -13,7 +13,6 @@ from torch.nn import functional as F
 from ranp.errors import TraceError
 from ranp.resources import predict_training_memory
 from ranp.resources.training_memory import LOSS_MARGIN, LossNotCounted
-from tests.machines import on_avx2
 from tests.resources.allocator import step_peak
 
 CLASSES, EDGE = 5, 12
@@ -93,13 +92,11 @@ def compare(loss, *, deep=False):
     assert predicted.peak == pytest.approx(measured + LABELS.nbytes, rel=0.01)
 
 
-@on_avx2
 @pytest.mark.parametrize("name", TORCH_LOSSES)
 def test_the_peak_with_a_loss_of_torch_is_the_allocators(name, one_thread):
     compare(TORCH_LOSSES[name])
 
 
-@on_avx2
 @pytest.mark.parametrize("name", monai_losses())
 def test_the_peak_with_a_loss_of_monai_is_the_allocators(name, one_thread):
     loss = monai_losses()[name]

@@ -16,7 +16,6 @@ from ranp.recompute import checkpointed
 from ranp.resources import predict_training_memory
 from ranp.resources.autocast import _FLOAT32_ON_CPU, _FLOAT32_ON_CUDA
 from ranp.resources.training_memory import CUDA_BLOCK, CUDA_CONTEXT, CUDA_GAPS, step_temporaries
-from tests.machines import on_avx2
 from tests.resources.allocator import peak_of, step_peak
 
 OPTIMIZERS = {
@@ -36,7 +35,6 @@ def two_layers():
     return nn.Sequential(nn.Linear(10, 20, bias=False), nn.ReLU(), nn.Linear(20, 5, bias=False))
 
 
-@on_avx2
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("batch", [1, 2])
 def test_the_peak_is_the_allocators(optimizer, batch, one_thread):
@@ -46,7 +44,6 @@ def test_the_peak_is_the_allocators(optimizer, batch, one_thread):
     assert predicted == pytest.approx(measured, rel=0.002)
 
 
-@on_avx2
 def test_the_peak_with_depthwise_convolutions_is_the_allocators(one_thread):
     model, x = MobileNetV2(classes=7).train(), torch.randn(1, 3, 8, 48, 48)
     measured = step_peak(model, x, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
@@ -54,7 +51,6 @@ def test_the_peak_with_depthwise_convolutions_is_the_allocators(one_thread):
     assert predicted == pytest.approx(measured, rel=0.002)
 
 
-@on_avx2
 def test_the_peak_with_a_loss_is_the_allocators(one_thread):
     model, x = unet(), torch.randn(2, 2, 16, 16, 16)
 
@@ -66,7 +62,6 @@ def test_the_peak_with_a_loss_is_the_allocators(one_thread):
     assert predicted == pytest.approx(measured, rel=0.002)
 
 
-@on_avx2
 @pytest.mark.parametrize("precision", ["32", "bf16"])
 def test_the_peak_with_checkpointing_is_the_allocators(precision, one_thread):
     model, x = unet(), torch.randn(2, 2, 16, 16, 16)

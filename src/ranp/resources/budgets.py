@@ -66,7 +66,7 @@ def _describe_bytes(value: float) -> str:
 
 
 def _describe_flops(value: float) -> str:
-    return f"{value / 1e9:.2f} GFLOPs" if value >= 1e7 else f"{value / 1e6:.3f} MFLOPs"
+    return f"{value / 1e9:.2f} GFLOPs" if value >= 1e9 else f"{value / 1e6:.4g} MFLOPs"
 
 
 RESOURCES: dict[str, Resource] = {}

@@ -4,10 +4,10 @@ Which kernel runs is PyTorch's own choice and asked of it. Its native kernels un
 every voxel of the output gets a column of input channels x kernel volume. Thin 3D convolutions at
 batch 1 go there (N x C x D x H <= 20480), and on a single thread pointwise ones. The others go to
 oneDNN, which works on copies: in blocks of as many channels as fit a vector register, padded to
-whole blocks, or with the channels last.
+whole blocks, or with the channels last. Where it has no such kernel, it unfolds a slice of depth.
 
-The stages of each kernel are those that the profiler's allocation records show for PyTorch 2.13 on
-AVX2; what oneDNN chooses on AVX-512 differs in details, not in kind.
+The stages of each kernel are those that the profiler's allocation records show for PyTorch 2.13
+with oneDNN's kernels for AVX-512, AVX2 and SSE.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ranp.resources.machine import vector_width
+from ranp.resources.machine import onednn_kernels, vector_width
 
 _UNFOLDING = ("Slow2d", "Slow3d")
 _DILATED = ("SlowDilated2d", "SlowDilated3d")
 _FOLDING = ("SlowTranspose2d", "SlowTranspose3d")
 # PyTorch has no name in Python for its oneDNN kernel of transposed convolutions.
 _ONEDNN, _ONEDNN_TRANSPOSED = "Mkldnn", "???"
+_FLOAT = 4  # bytes
+_IMAGE_CHANNELS = 3
+_TABLES = 8640  # bytes that oneDNN's weight gradient of half precision keeps for itself
 
 
 @dataclass(frozen=True)
@@ -63,12 +66,38 @@ class _Convolution:
 
     @property
     def blocked_weight(self) -> int:
-        outputs, inputs, *space = self.weight
-        return _whole_blocks(outputs) * _whole_blocks(inputs) * math.prod(space) * self.item
+        """Return bytes of the weight with inputs and outputs in whole blocks."""
+        outputs, inputs, *_ = self.weight
+        if self.groups > 1:
+            return self.bytes_of(self.weight)
+        return _whole_blocks(outputs) * _whole_blocks(inputs) * self.kernel * self.item
+
+    @property
+    def entering(self) -> int:
+        """Return bytes of the copy of the input; one of less than a block is not copied."""
+        return self.blocked(self.x) if self.x[1] >= vector_width() else 0
+
+    @property
+    def entering_weight(self) -> int:
+        """Return bytes of the weight's copy for an input that may not be copied."""
+        outputs, inputs, *_ = self.weight
+        if self.groups > 1 or self.entering:
+            return self.blocked_weight
+        return _whole_blocks(outputs) * inputs * self.kernel * self.item
 
     def columns(self, batch: int) -> int:
         """Return bytes of the unfolded input of several samples."""
         return batch * self.x[1] * self.kernel * math.prod(self.y[2:]) * self.item
+
+    @property
+    def slice_of_columns(self) -> int:
+        """Return bytes of the unfolded input of one group, for a single slice of depth."""
+        return self.x[1] // self.groups * self.kernel * _plane(self.y) * self.item
+
+    @property
+    def slice_of_folded_columns(self) -> int:
+        """Return the same of a transposed convolution, whose output is unfolded."""
+        return self.weight[1] * self.kernel * _plane(self.x) * self.item
 
 
 def convolution_workspace(func: Any, args: tuple[Any, ...], out: Any) -> int:
@@ -111,20 +140,26 @@ def _forward(c: _Convolution, backend: str) -> int:
         return c.columns(batch=1)
     if backend in _FOLDING:
         return _folded(c)
+    has_vector_kernels = onednn_kernels() != "SSE"
     if backend == _ONEDNN_TRANSPOSED:
-        return max(x + weight, 2 * y)
+        return max(x + weight, 2 * y) if has_vector_kernels else y + c.slice_of_folded_columns
     if backend != _ONEDNN:
         return 0
+    if len(c.x) == 5 and not has_vector_kernels:
+        return max(torch.get_num_threads() * c.slice_of_columns, y)
     if c.is_depthwise and len(c.x) == 5:  # channels last, and the output twice more on its way back
         return max(x + weight, 2 * y)
     blocked = c.blocked(c.y)
-    return max(_entering(c) + c.blocked_weight + blocked - y, blocked)
+    if c.item < _FLOAT and c.is_pointwise:  # sums in more digits are kept apart
+        return c.blocked(c.x) + c.blocked_weight + 2 * blocked - y
+    return max(c.entering + c.entering_weight + blocked - y, blocked)
 
 
 def _backward(c: _Convolution, backend: str, wanted: list[bool]) -> int:
     """Return the larger of two stages: the gradient of the input, then that of the weight."""
     x, y, weight = c.bytes_of(c.x), c.bytes_of(c.y), c.bytes_of(c.weight)
     by_input = by_weight = 0
+    has_vector_kernels = onednn_kernels() != "SSE"
     if backend in _UNFOLDING:
         columns = c.columns(batch=c.x[0] if backend == "Slow3d" else 1)
         by_input = columns if backend == "Slow3d" or not c.is_pointwise else 0
@@ -135,8 +170,12 @@ def _backward(c: _Convolution, backend: str, wanted: list[bool]) -> int:
         by_input = by_weight = _folded(c)
     elif backend == _ONEDNN_TRANSPOSED:
         by_input, by_weight = max(y + weight, x), y + x
+        if not has_vector_kernels:
+            by_input, by_weight = max(c.slice_of_folded_columns, x), c.slice_of_folded_columns
     elif backend == _ONEDNN:
-        if c.is_depthwise:
+        if not has_vector_kernels:
+            by_input = max(torch.get_num_threads() * c.slice_of_columns, x)
+        elif c.is_depthwise:
             by_input = x
         elif max(c.stride) > 1:  # channels last, and the gradient twice more on its way back
             by_input = max(y + weight, 2 * x)
@@ -148,11 +187,6 @@ def _backward(c: _Convolution, backend: str, wanted: list[bool]) -> int:
     return max(wanted[0] * (by_input - wanted[1] * weight), wanted[1] * by_weight, 0)
 
 
-def _entering(c: _Convolution) -> int:
-    """Return the size of the copy of an input; one of less than a block is not copied."""
-    return c.blocked(c.x) if c.x[1] >= vector_width() else 0
-
-
 def _weight_gradient(c: _Convolution) -> int:
     """Return what a product over an unfolded slice of depth takes, or blocked copies.
 
@@ -160,16 +194,42 @@ def _weight_gradient(c: _Convolution) -> int:
     that take samples of their own sum up in: what is not touched takes no memory.
     """
     weight = c.bytes_of(c.weight)
-    if len(c.x) == 5 and max(c.padding) > 0 and vector_width() == 8:
+    if not _is_weight_gradient_blocked(c):
         threads = torch.get_num_threads()
-        slice_of_columns = c.x[1] // c.groups * c.kernel * math.prod(c.y[3:]) * c.item
-        return max(threads * slice_of_columns + (min(threads, c.x[0]) - 1) * weight, weight)
-    return c.blocked(c.y) + _entering(c) + c.blocked_weight - weight
+        return max(threads * c.slice_of_columns + (min(threads, c.x[0]) - 1) * weight, weight)
+    taken = c.blocked(c.y) + c.entering + c.entering_weight - weight
+    if c.item < _FLOAT and vector_width() == 16:
+        # Copies of a sample with the rows transposed, and sums in float32.
+        _, _, *space, width = c.x
+        row = width + 2 * c.padding[-1]
+        transposed = _whole_blocks(c.x[1]) * math.prod(space) * row
+        transposed += _whole_blocks(c.y[1]) * math.prod(c.y[2:])
+        taken += transposed * c.item + c.blocked_weight // c.item * _FLOAT + _TABLES
+    return taken
+
+
+def _is_weight_gradient_blocked(c: _Convolution) -> bool:
+    """Return whether the gradient of a weight needs nothing unfolded."""
+    inputs = c.x[1] // c.groups
+    if onednn_kernels() == "SSE":
+        return False
+    if len(c.x) != 5:
+        return True
+    if vector_width() == 8:
+        return max(c.padding) == 0
+    # The kernel for wide registers takes whole blocks of inputs, or those of an image.
+    is_image = c.groups == 1 and c.item == _FLOAT and inputs <= _IMAGE_CHANNELS
+    return max(c.padding) == 0 or inputs >= vector_width() or is_image
 
 
 def _folded(c: _Convolution) -> int:
     """Return the columns of a transposed convolution, one for every voxel of a sample."""
     return c.weight[1] * c.kernel * math.prod(c.x[2:]) * c.item
+
+
+def _plane(shape: tuple[int, ...]) -> int:
+    """Return the number of places of an image, or of a volume's slice of depth."""
+    return math.prod(shape[max(2, len(shape) - 2) :])
 
 
 def _whole_blocks(channels: int) -> int:

@@ -7,6 +7,7 @@ import platform
 import statistics
 import time
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -44,14 +45,21 @@ def describe_machine(device: torch.device) -> dict[str, str | int]:
     }
 
 
-def vector_width() -> int:
-    """Return how many float32 channels oneDNN takes at a time: a vector register, or two of SSE.
+def onednn_kernels() -> Literal["AVX512", "AVX2", "SSE"]:
+    """Return which vector instructions oneDNN uses.
 
-    oneDNN asks the processor, and `ONEDNN_MAX_CPU_ISA`, but not `ATEN_CPU_CAPABILITY`.
+    It asks the processor, and `ONEDNN_MAX_CPU_ISA`, but not `ATEN_CPU_CAPABILITY`.
     """
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
-    is_wide = torch.cpu._is_avx512_supported() and not limit.startswith(("SSE", "AVX2"))
-    return 16 if is_wide and limit != "AVX" else 8
+    if limit.startswith("SSE") or not torch.cpu._is_avx2_supported():
+        return "SSE"
+    is_limited = limit == "AVX" or limit.startswith("AVX2")
+    return "AVX512" if torch.cpu._is_avx512_supported() and not is_limited else "AVX2"
+
+
+def vector_width() -> int:
+    """Return how many float32 channels oneDNN takes at a time: a vector register, or two of SSE."""
+    return 16 if onednn_kernels() == "AVX512" else 8
 
 
 def load() -> float:
