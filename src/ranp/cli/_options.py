@@ -125,12 +125,18 @@ class Output:
 
 
 @dataclass(frozen=True)
-class BudgetOptions:
-    """What a network may cost."""
+class CountedBudgets:
+    """What a network may cost, in figures that are counted or predicted."""
 
     memory: Annotated[str | None, typer.Option(help="Peak of a training step: 8GiB, 50%.")] = None
     flops: Annotated[str | None, typer.Option(help="Forward pass of a sample: 20G, 10%.")] = None
     params: Annotated[str | None, typer.Option(help="Number of parameters: 3M, 10%.")] = None
+
+
+@dataclass(frozen=True)
+class BudgetOptions(CountedBudgets):
+    """What a network may cost."""
+
     latency: Annotated[str | None, typer.Option(help="Measured time of a step: 250ms, 50%.")] = None
     budget: Annotated[
         list[str] | None,

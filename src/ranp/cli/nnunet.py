@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from ranp.cli._common import say, show, show_json
-from ranp.cli._options import FloorOption, JsonOption, QuietOption
+from ranp.cli._common import command_line, show, show_json
+from ranp.cli._options import CountedBudgets, Coupling, FloorOption, Output, grouped
+from ranp.errors import UsageError
 
 app = typer.Typer(help="Slim networks for nnU-Net v2, in its plans files.", no_args_is_help=True)
 
 
 @app.command()
+@grouped
 def prune(
     dataset: Annotated[str, typer.Argument(metavar="DATASET", help="Number or name.")],
     configuration: Annotated[
         str, typer.Argument(metavar="CONFIG", help="2d, 3d_fullres or 3d_lowres.")
     ],
+    amounts: CountedBudgets,
+    output: Output,
     plans: Annotated[
         str, typer.Option("-p", "--plans", help="Name of the plans to prune.")
     ] = "nnUNetPlans",
-    flops: Annotated[
-        str | None, typer.Option(help="What a forward pass of a sample may cost: 10%, 20GFLOPs.")
-    ] = None,
-    memory: Annotated[
-        str | None, typer.Option(help="What a training step may take: 8GiB, 50%.")
-    ] = None,
-    params: Annotated[
-        str | None, typer.Option(help="How many parameters there may be: 3M, 10%.")
-    ] = None,
     sparsity: Annotated[
         float | None, typer.Option(help="Share of neurons to remove, in the place of budgets.")
     ] = None,
@@ -40,7 +33,7 @@ def prune(
         str, typer.Option(help="See `ranp methods`; race trains several a little, keeps the best.")
     ] = "ranp-f",
     coupling: Annotated[
-        Literal["paper", "sum", "max", "mean"] | None,
+        Coupling | None,
         typer.Option(help="How channels that are tied by additions are decided."),
     ] = None,
     floor: FloorOption = None,
@@ -70,11 +63,8 @@ def prune(
         Literal["cpu", "cuda"], typer.Option(help="What the network will be trained on.")
     ] = "cuda",
     seed: Annotated[int, typer.Option(help="For batches and fresh weights.")] = 0,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """Prune a configuration of nnU-Net's plans, and write plans for the slim network."""
-    from ranp.errors import UsageError
     from ranp.integrations.nnunet import prune_plans, slim_plans_summary
     from ranp.integrations.nnunet.summary import to_dict
 
@@ -84,9 +74,7 @@ def prune(
         dataset,
         configuration,
         plans,
-        flops=flops,
-        memory=memory,
-        params=params,
+        **vars(amounts),
         sparsity=sparsity,
         method=method,
         coupling=coupling,
@@ -101,10 +89,10 @@ def prune(
         trainer=trainer,
         device=device,
         seed=seed,
-        command=shlex.join(["ranp", *sys.argv[1:]]),
-        tell=lambda message: say(quiet, message),
+        command=command_line(),
+        tell=output.say,
     )
-    if as_json:
+    if output.as_json:
         about = {"plans": str(made.path), "report": str(made.report), **to_dict(made.about)}
         race = {} if made.race is None else {"race": made.race.to_dict()}
         show_json({"configuration": configuration, **about, **race})
@@ -112,17 +100,17 @@ def prune(
         if made.race is not None:
             show(made.race)
         show(slim_plans_summary({configuration: made.about}))
-    say(quiet, f"Plans in {made.path}. Look at {made.report}.")
-    say(quiet, f"Next: nnUNetv2_train {dataset} {configuration} 0 -p {made.name}")
+    output.say(f"Plans in {made.path}. Look at {made.report}.")
+    output.say(f"Next: nnUNetv2_train {dataset} {configuration} 0 -p {made.name}")
 
 
 @app.command("show")
+@grouped
 def show_plans(
     plans: Annotated[
         Path, typer.Argument(metavar="PLANS", help="A plans file with slim networks.")
     ],
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
+    output: Output,
 ) -> None:
     """Show what slim plans hold: the full network against the slim one."""
     from ranp.integrations.nnunet import read_slim_plans, slim_plans_summary
@@ -130,11 +118,9 @@ def show_plans(
     from ranp.integrations.nnunet.summary import to_dict
 
     found = read_slim_plans(plans)
-    if as_json:
-        show_json({name: to_dict(about) for name, about in found.items()})
-    else:
-        show(slim_plans_summary(found))
+    values = {name: to_dict(about) for name, about in found.items()}
+    output.show(values, slim_plans_summary(found))
     for name in found:
         page = report_folder(plans, name) / "report.html"
         if page.exists():
-            say(quiet, f"Look at {page}.")
+            output.say(f"Look at {page}.")

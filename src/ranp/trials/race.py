@@ -379,17 +379,9 @@ def race(
     budgets = parse_budgets(budget)
     if len(budgets) != 1:
         raise UsageError(f"a race must have one budget, got {len(budgets)}")
-    allocator = make_allocator(
-        build,
-        train,
-        Store(Path(out) / "cells", code=code_fingerprint(Racing, build, train)),
-        score_with=score_with,
-        example_input=example_input,
-        name=name,
-        lam=lam,
-        coupling=coupling,
-        floor=floor,
-        step=step,
-    )
+    store = Store(Path(out) / "cells", code=code_fingerprint(Racing, build, train))
+    given: dict[str, Any] = {"score_with": score_with, "example_input": example_input, "name": name}
+    how: dict[str, Any] = {"lam": lam, "coupling": coupling, "floor": floor, "step": step}
+    allocator = make_allocator(build, train, store, **given, **how)
     names = None if candidates == "default" else candidates
     return Racing(allocator, length, names, cost, tell).run(budgets[0], seed)
