@@ -17,25 +17,25 @@ def lines(*metrics: float, loss: float | None = None) -> list[dict[str, float]]:
 
 def test_half_of_the_candidates_go_twice_as_far() -> None:
     schedule = make_schedule(8, length=1000, cost=0.09)
-    assert schedule.rungs == ((3, 8), (6, 4), (12, 2))
-    # 8 x 3, then 4 x 3 more, then 2 x 6 more; the first candidate goes on from 3 to 12, and two of
-    # them are trained to 12 once more: 81 of the 90 check-ins that 9 % are
-    assert schedule.check_ins == 24 + 12 + 12 + 9 + 24
+    assert schedule.rungs == ((3, 7), (6, 4), (12, 2))
+    # 7 x 3, then 4 x 3 more, then 2 x 6 more; the first candidate goes to 12, and two of them are
+    # trained to 12 once more: 81 of the 90 check-ins that 9 % are
+    assert schedule.check_ins == 21 + 12 + 12 + 12 + 24
     assert schedule.cost == 0.081
     assert schedule.refined == 0
 
 
 def test_what_is_left_of_the_cost_goes_to_refinements() -> None:
     schedule = make_schedule(4, length=100, cost=0.2, first=1)
-    # 6 check-ins, 1 for the first candidate, 4 for two with another seed; of the 9 that are left,
+    # 5 check-ins, 2 for the first candidate, 4 for two with another seed; of the 9 that are left,
     # each refinement takes 2 with both seeds
-    assert schedule.rungs == ((1, 4), (2, 2))
+    assert schedule.rungs == ((1, 3), (2, 2))
     assert schedule.refined == 2
-    assert schedule.check_ins == 6 + 1 + 4 + 8
+    assert schedule.check_ins == 5 + 2 + 4 + 8
 
 
 def test_candidates_are_left_out_where_the_cost_does_not_allow_all() -> None:
-    assert make_schedule(8, length=80, cost=0.05).rungs == ((1, 2),)
+    assert make_schedule(8, length=80, cost=0.05).rungs == ((1, 1),)
 
 
 def test_a_cost_that_allows_no_race_is_refused_with_one_that_does() -> None:
@@ -47,7 +47,7 @@ def test_a_cost_that_allows_no_race_is_refused_with_one_that_does() -> None:
 def test_the_cost_is_kept(candidates: int, length: int, cost: float) -> None:
     schedule = make_schedule(candidates, length, cost)
     assert schedule.check_ins <= cost * length + 1e-6
-    assert schedule.rungs[0][1] <= candidates
+    assert schedule.rungs[0][1] < candidates
     assert schedule.rungs[-1][0] <= length
 
 
@@ -93,9 +93,10 @@ class Fixed:
 
 def test_the_best_wins_and_the_others_stop_where_they_are_dropped() -> None:
     curve = Fixed(a=0.1, b=0.4, c=0.3, d=0.2)
-    ladder = Ladder(Schedule(((1, 4), (2, 2)), 0, 10), curve)
+    ladder = Ladder(Schedule(((1, 3), (2, 2)), 0, 10), curve)
     assert ladder.run("abcd") == "b"
-    assert [rung.standing for rung in ladder.rungs] == [("b", "c", "d", "a"), ("b", "c")]
+    assert [rung.standing for rung in ladder.rungs] == [("b", "c", "d", "a"), ("b", "c", "a")]
+    assert [rung.kept for rung in ladder.rungs] == [("b", "c", "a"), ("b",)]
     assert (ladder.challenger, ladder.confirmed) == ("b", True)
     assert curve.trained == {"a": 2, "b": 2, "c": 2, "d": 1}
     assert curve.again == {"a": 2, "b": 2}
@@ -104,21 +105,28 @@ def test_the_best_wins_and_the_others_stop_where_they_are_dropped() -> None:
 
 def test_a_challenger_that_another_seed_does_not_confirm_has_won_by_luck() -> None:
     curve = Fixed({"a": 0.5, "b": 0.05}, a=0.1, b=0.4, c=0.3)
-    ladder = Ladder(Schedule(((1, 3), (2, 2)), 0, 10), curve)
+    ladder = Ladder(Schedule(((1, 2), (2, 2)), 0, 10), curve)
     assert ladder.run("abc") == "a"
     assert (ladder.challenger, ladder.confirmed) == ("b", False)
 
 
 def test_a_class_missed_with_one_seed_weighs_more_than_a_hair_with_the_other() -> None:
     curve = Fixed({"a": 0.83, "b": 0.82}, a=0.41, b=0.8, c=0.3)
-    ladder = Ladder(Schedule(((1, 3), (2, 2)), 0, 10), curve)
+    ladder = Ladder(Schedule(((1, 2), (2, 2)), 0, 10), curve)
     assert ladder.run("abc") == "b"
     assert (ladder.challenger, ladder.confirmed) == ("b", True)
 
 
+def test_the_first_candidate_is_no_challenger() -> None:
+    curve = Fixed(a=0.4, b=0.1, c=0.2, d=0.3)
+    ladder = Ladder(Schedule(((1, 3), (2, 2)), 0, 10), curve)
+    assert ladder.run("abcd") == "a"
+    assert ladder.rungs[0].kept == ("a", "d", "c")  # the better two of three, whoever leads
+
+
 def test_the_first_candidate_needs_no_second_seed() -> None:
     curve = Fixed(a=0.4, b=0.1)
-    ladder = Ladder(Schedule(((1, 2),), 0, 10), curve)
+    ladder = Ladder(Schedule(((1, 1),), 0, 10), curve)
     assert ladder.run("ab") == "a"
     assert ladder.challenger is None
     assert not curve.again
@@ -126,7 +134,7 @@ def test_the_first_candidate_needs_no_second_seed() -> None:
 
 def test_a_refinement_must_beat_the_winner_at_every_rung_and_over_both_seeds() -> None:
     curve = Fixed({"lucky": 0.0}, a=0.1, b=0.4, worse=0.3, lucky=0.7, better=0.5, untried=0.9)
-    ladder = Ladder(Schedule(((1, 2), (2, 2)), 3, 10), curve)
+    ladder = Ladder(Schedule(((1, 1), (2, 1)), 3, 10), curve)
     winner = ladder.run("ab")
     assert ladder.refine(winner, ["worse", "lucky", "better", "untried"]) == "better"
     assert ladder.refined == {"worse": 1, "lucky": 2, "better": None}

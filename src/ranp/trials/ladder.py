@@ -1,14 +1,16 @@
 """The race: allocations of one cost, trained a little, the worse ones dropped rung by rung.
 
-All candidates are brought to the same budget, so a check-in of each costs the same FLOPs. They are
-trained to the first rung, the better half to the next, which is twice as far, and so on.
+All candidates are brought to the same budget, so a check-in of each costs the same FLOPs. The first
+one, thinning by hand unless the user says otherwise, is what a winner must beat: it runs to the
+end. The others, the challengers, are trained to the first rung, the better half of them to the
+next, which is twice as far, and so on.
 
 A starved network's luck with one seed is larger than most differences between allocations. So the
-first candidate, thinning by hand unless the user says otherwise, is what a winner must beat: the
-two meet on the last rung with the race's seed and once more with another, and a challenger that is
-not ahead by the mean of both has won by luck. (Not ahead both times: where one of the two misses a
-class with one seed, a hair's breadth with the other must not decide.) What is left of the cost goes
-to a few refinements of the winner, which must beat it at every rung, and by the mean of both seeds.
+best challenger and the first candidate meet on the last rung with the race's seed and once more
+with another, and a challenger that is not ahead by the mean of both has won by luck. (Not ahead
+both times: where one of the two misses a class with one seed, a hair's breadth with the other must
+not decide.) What is left of the cost goes to a few refinements of the winner, which must beat it at
+every rung, and by the mean of both seeds.
 
 Halving is synchronous: a rung is judged when all its candidates are there. (The pruners of tuning
 libraries judge as candidates come in, so the first is always trained to the end: neither cost nor
@@ -40,7 +42,7 @@ class Schedule:
     """How far a race goes, and what it costs at the most.
 
     Attributes:
-        rungs: Check-ins up to which candidates are trained, and how many are.
+        rungs: Check-ins up to which challengers are trained, and how many are.
         refined: Refinements of the winner that can be afforded after that.
         length: Check-ins of a whole training.
     """
@@ -53,11 +55,10 @@ class Schedule:
     def check_ins(self) -> int:
         """The most check-ins that are trained, over all candidates and both seeds."""
         done, total = 0, 0
-        for check_ins, candidates in self.rungs:
-            total += candidates * (check_ins - done)
+        for check_ins, challengers in self.rungs:
+            total += challengers * (check_ins - done)
             done = check_ins
-        dropped_at = self.rungs[0][0]  # the first candidate, at the earliest
-        return total + (done - dropped_at) + 2 * done * (1 + self.refined)
+        return total + done + 2 * done * (1 + self.refined)
 
     @property
     def cost(self) -> float:
@@ -69,7 +70,7 @@ def make_schedule(candidates: int, length: int, cost: float, first: int | None =
     """Return the longest race that a cost allows.
 
     Args:
-        candidates: Number of candidates.
+        candidates: Number of candidates, with the one that must be beaten.
         length: Check-ins of a whole training.
         cost: Most that the race may cost, as a share of the training that follows.
         first: Check-ins of the first rung; as many as the cost allows if None.
@@ -80,33 +81,32 @@ def make_schedule(candidates: int, length: int, cost: float, first: int | None =
     if length < 1 or not 0 < cost < math.inf:
         raise UsageError(f"length and cost of a race must be positive, got {length} and {cost}")
     if candidates == 1:
-        return Schedule(((0, 1),), 0, length)  # it has won: nothing is trained
+        return Schedule(((0, 0),), 0, length)  # it has won: nothing is trained
     allowed = math.floor(cost * length + 1e-9)
-    while candidates >= 2:
-        most = first or max(1, allowed // candidates)
+    for challengers in range(candidates - 1, 0, -1):
+        most = first or max(1, allowed // challengers)
         for start in range(most, (first or 1) - 1, -1):
-            rungs = _rungs(candidates, start, length)
+            rungs = _rungs(challengers, start, length)
             plain = Schedule(rungs, 0, length)
             if plain.check_ins <= allowed:
                 spare = (allowed - plain.check_ins) // (2 * rungs[-1][0])
                 return Schedule(rungs, min(REFINED_AT_MOST, spare), length)
-        candidates -= 1
-    least = Schedule(_rungs(2, first or 1, length), 0, length)
+    least = Schedule(_rungs(1, first or 1, length), 0, length)
     raise UsageError(
         f"a race of two candidates costs {100 * least.cost:.3g} % of the training at least, got "
         f"cost={cost:g}; give cost={math.ceil(1000 * least.cost) / 1000:g}, or yield more often"
     )
 
 
-def _rungs(candidates: int, first: int, length: int) -> tuple[tuple[int, int], ...]:
-    """Return check-ins and candidates of every rung: half as many go twice as far."""
+def _rungs(challengers: int, first: int, length: int) -> tuple[tuple[int, int], ...]:
+    """Return check-ins and challengers of every rung: half as many go twice as far."""
     rungs, check_ins = [], first
     while True:
         check_ins = min(check_ins, length)
-        rungs.append((check_ins, candidates))
-        if candidates <= 2 or check_ins == length:
+        rungs.append((check_ins, challengers))
+        if challengers <= 2 or check_ins == length:
             return tuple(rungs)
-        candidates, check_ins = math.ceil(candidates / 2), 2 * check_ins
+        challengers, check_ins = math.ceil(challengers / 2), 2 * check_ins
 
 
 def standing(curves: Mapping[str, Sequence[Line]]) -> list[str]:
@@ -187,16 +187,19 @@ class Ladder:
 
     def run(self, candidates: Sequence[str]) -> str:
         """Race the candidates, of which the first must be beaten; return the winner."""
-        left = list(candidates)[: self.schedule.rungs[0][1]]
-        for number, (check_ins, _) in enumerate(self.schedule.rungs):
-            order = left
+        first, *left = candidates
+        for number, (check_ins, challengers) in enumerate(self.schedule.rungs):
+            racing = [first, *left[:challengers]]
+            order = racing
             if check_ins:
-                order = standing({name: self.curve(name, check_ins, False) for name in left})
-            last = number == len(self.schedule.rungs) - 1
-            keep = 1 if last else self.schedule.rungs[number + 1][1]
-            self.rungs.append(Rung(check_ins, tuple(order), tuple(order[:keep])))
-            left = order[:keep]
-        first, best = candidates[0], left[0]
+                order = standing({name: self.curve(name, check_ins, False) for name in racing})
+            left = [name for name in order if name != first]
+            kept = order[:1]
+            if number + 1 < len(self.schedule.rungs):
+                going_on = {first, *left[: self.schedule.rungs[number + 1][1]]}
+                kept = [name for name in order if name in going_on]
+            self.rungs.append(Rung(check_ins, tuple(order), tuple(kept)))
+        (best,) = kept
         if best == first:
             return first
         self.challenger = best

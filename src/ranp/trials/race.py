@@ -201,9 +201,10 @@ class Racing:
         loop = self.allocator.loop
         allocations, left_out = self._line_up(budget, seed)
         schedule = make_schedule(len(allocations), self.length, self.cost)
+        candidates = 1 + schedule.rungs[0][1]
         self.tell(
-            f"Race of {schedule.rungs[0][1]} candidates: at most {100 * schedule.cost:.4g} % of "
-            f"the training that follows ({schedule.check_ins} of {self.length} check-ins)"
+            f"Race of {candidates} candidates: at most {100 * schedule.cost:.4g} % of the training "
+            f"that follows ({schedule.check_ins} of {self.length} check-ins)"
         )
         runs: dict[tuple[str, bool], dict[str, Any]] = {}
 
