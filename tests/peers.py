@@ -1,10 +1,12 @@
-"""`make peers`: ranp and Torch-Pruning side by side, over the networks of the zoo.
+"""`make peers`: ranp and Torch-Pruning side by side, over the networks of the zoo and of MONAI.
 
 Torch-Pruning is installed into a directory of its own, which nothing else sees. Each network is
 slimmed by each library in a process of its own, in turns: about half of the channels at random.
 The slim network must equal the full one whose removed channels are masked, by what the library
 itself says is removed (eval mode, float64, the statistics of group and layer norm frozen to those
 of the masked network). Torch-Pruning is told which layers give the output.
+
+A second table has the time of a training step at the same FLOPs, for networks of some size.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from torch import Tensor, nn
 from ranp.graph import build_graph
 from ranp.slimming import slim_model
 from tests.oracle import _Statistics, compare, random_alive, randomize_
+from tests.peer_steps import output_layers, print_steps
 from tests.zoo.case import Case
+from tests.zoo.monai_networks import NETWORKS
 from tests.zoo.topologies import TOPOLOGIES
 
 VERSION = "1.6.1"
@@ -73,13 +77,7 @@ def by_torch_pruning(case: Case, watch: Watch) -> float:
 
     model = randomize_(case.make()).eval()
     inputs = case.inputs()
-    graph = build_graph(model, inputs)
-    modules = dict(model.named_modules())
-    fixed = [
-        modules[name]
-        for name, layer in graph.layers.items()
-        if name in modules and not graph.removable[layer.neurons].any()
-    ]
+    fixed = output_layers(model, build_graph(model, inputs))
     with watch:
         graph_of = torch_pruning.DependencyGraph()
         dependencies = graph_of.build_dependency(model, example_inputs=inputs)
@@ -181,20 +179,36 @@ def _memory(field: str) -> int:
 
 
 def main() -> None:
-    """Install the peer, and print the table, line by line; arguments name networks."""
-    cases = [case for case in TOPOLOGIES if not sys.argv[1:] or case.name in sys.argv[1:]]
+    """Install the peer, and print the tables, line by line.
+
+    Arguments are names of networks, or beginnings of them, such as "monai"; "steps" is the second
+    table.
+    """
+    asked = tuple(sys.argv[1:])
+    cases = [case for case in (*TOPOLOGIES, *NETWORKS) if not case.slow]
+    if asked:
+        cases = [case for case in cases if case.name.startswith(asked)]
     if not (TARGET / "torch_pruning").is_dir():
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
         command += ["--target", str(TARGET), f"torch-pruning=={VERSION}"]
         subprocess.run(command, check=True, stdout=sys.stderr)
     sys.path.append(str(TARGET))
-    import torch_pruning  # noqa: F401 - before the forks, so that its import is not measured
+    # Before the forks, so that imports are not measured.
+    import torch_pruning  # noqa: F401
 
     warnings.simplefilter("ignore")
     libraries = {"ranp": by_ranp, f"Torch-Pruning {VERSION}": by_torch_pruning}
     for slim in libraries.values():  # the first call sets things up
         with contextlib.suppress(Exception):
             slim(TOPOLOGIES[0], Watch())
+    if cases:
+        print_outcomes(libraries, cases)
+    if not asked or "steps" in asked:
+        print_steps()
+
+
+def print_outcomes(libraries: dict[str, Slim], cases: list[Case]) -> None:
+    """Print whether each library slims each network exactly."""
     print("| network | " + " | ".join(f"{name} | s | MB" for name in libraries) + " |")
     print("|---|" + len(libraries) * "---|---:|---:|")
     totals = {

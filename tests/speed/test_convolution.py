@@ -13,11 +13,12 @@ from ranp.speed.convolution import (
     DATA,
     FORWARD,
     WEIGHT,
-    Geometry,
     Route,
     RoutedConv3d,
     open_routes,
 )
+from ranp.speed.filling import FILLING, open_filling
+from ranp.speed.geometry import Geometry
 from ranp.speed.layout import as_layout, layout_of
 from ranp.speed.normalization import ChannelsLastBatchNorm3d
 from ranp.speed.replacing import rebuilt_as
@@ -95,6 +96,31 @@ def test_all_ways_are_open_to_somebody():
     found = [open_routes(g, x, torch.randn(1, 3, 4, 4, 4)) for g in (thin, pointwise)]
     for part, ways in (("forward", FORWARD), ("data", DATA), ("weight", WEIGHT)):
         assert {name for routes in found for name in routes[part]} == set(ways)
+
+
+@pytest.mark.parametrize(
+    ("register", "channels", "ways"),
+    [
+        # 7 of 16 numbers are used; of two voxels 14, and of three columns 21 of 32.
+        (16, 7, ["padded", "paired", "summed"]),
+        (8, 7, ["padded"]),  # 14 of 16 are no more than 7 of 8
+        (16, 21, ["padded", "summed"]),  # 63 of 64 in the place of 21 of 32
+        (16, 16, []),
+        (8, 16, []),
+    ],
+)
+def test_thin_outputs_fill_registers(register, channels, ways, monkeypatch):
+    monkeypatch.setattr("ranp.speed.filling.vector_width", lambda: register)
+    g = Geometry((3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), 1)
+    assert open_filling(g, (1, channels, 6, 6, 6)) == ways
+    assert "paired" not in open_filling(g, (1, channels, 6, 6, 5))  # the last has no neighbour
+    torch.manual_seed(0)
+    x = as_layout(torch.randn(1, 5, 6, 6, 6), "channels-last")
+    weight, bias = torch.randn(channels, 5, 3, 3, 3), torch.randn(channels)
+    for way in ways:
+        y = FILLING[way](x, weight, bias, g)
+        assert layout_of(y) == "channels-last"
+        torch.testing.assert_close(y, F.conv3d(x, weight, bias, padding=1), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from ranp.resources.machine import vector_width
 from ranp.speed import doctor, keep_freed_memory, return_freed_memory
 
 
@@ -21,6 +22,8 @@ def test_every_check_answers():
     for finding in found.findings:
         assert finding.measured and bool(finding.advice) == finding.is_trap
     assert found.machine["torch"] == torch.__version__ and found.machine["cores"] >= 1
+    assert torch.backends.cpu.get_cpu_capability() in found.machine["capability"]
+    assert found.machine["vector"] == f"{vector_width()} floats"
     assert torch.get_num_threads() == threads
 
 

@@ -16,77 +16,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ranp.resources.machine import vector_width
+from ranp.speed.filling import FILLING, open_filling
+from ranp.speed.geometry import Geometry, forward_onednn, mirrored
 from ranp.speed.layout import Layout, as_layout, is_plain, layout_of, owned
 
-Sizes = tuple[int, int, int]
-
-# What ATen asks of the input before it calls oneDNN (use_mkldnn in Convolution.cpp).
-_FEWEST_ROWS = 20480
-_FEWEST_POINTWISE_SAMPLES = 16
+Forward = Callable[[Tensor, Tensor, "Tensor | None", Geometry], Tensor]
+Gradient = Callable[[Tensor, Tensor, Tensor, Geometry], Tensor]
 
 _aten = torch.ops.aten
-
-
-@dataclass(frozen=True)
-class Geometry:
-    """How a 3D convolution moves over its input."""
-
-    kernel: Sizes
-    stride: Sizes
-    padding: Sizes
-    dilation: Sizes
-    groups: int
-
-    @classmethod
-    def of(cls, module: nn.Conv3d) -> Geometry:
-        """Return the geometry of a module, whose padding is given in numbers."""
-        kernel, stride, padding, dilation = (
-            _three(value)
-            for value in (module.kernel_size, module.stride, module.padding, module.dilation)
-        )
-        return cls(kernel, stride, padding, dilation, module.groups)
-
-    @property
-    def is_pointwise(self) -> bool:
-        """Whether it is a matrix product at every voxel."""
-        return (
-            self.kernel == self.stride == (1, 1, 1)
-            and self.padding == (0, 0, 0)
-            and self.groups == 1
-        )
-
-    @property
-    def swapped_padding(self) -> Sizes:
-        """The padding with which the gradient's volume, moved over the input's, meets it."""
-        reach = zip(self.kernel, self.dilation, self.padding, strict=True)
-        return _three([d * (k - 1) - p for k, d, p in reach])
-
-    @property
-    def is_swappable(self) -> bool:
-        """Whether input and gradient can change places in the weight gradient."""
-        return self.stride == (1, 1, 1) and self.groups == 1 and min(self.swapped_padding) >= 0
-
-    def reaches_onednn(self, samples: int, channels: int, depth: int, height: int) -> bool:
-        """Return whether ATen sends an input of this size to oneDNN."""
-        pointwise = self.kernel[1:] == (1, 1)
-        moves = max(self.stride) > 1 or max(self.dilation) > 1
-        return (
-            moves
-            or samples >= _FEWEST_POINTWISE_SAMPLES
-            or not pointwise
-            or torch.get_num_threads() > 1
-        ) and (
-            self.groups > 1
-            or min(self.kernel[1:]) > 3
-            or samples > 1
-            or samples * channels * depth * height > _FEWEST_ROWS
-        )
-
-
-def _three(values: Any) -> Sizes:
-    a, b, c = values
-    return int(a), int(b), int(c)
 
 
 @dataclass(frozen=True)
@@ -103,27 +40,6 @@ class Route:
 
 def _forward_library(x: Tensor, weight: Tensor, bias: Tensor | None, g: Geometry) -> Tensor:
     return F.conv3d(x, weight, bias, g.stride, g.padding, g.dilation, g.groups)
-
-
-def _forward_onednn(x: Tensor, weight: Tensor, bias: Tensor | None, g: Geometry) -> Tensor:
-    """Call oneDNN whatever the shape."""
-    out: Tensor = _aten.mkldnn_convolution(
-        x, weight, bias, g.padding, g.stride, g.dilation, g.groups
-    )
-    return out
-
-
-def _forward_padded(x: Tensor, weight: Tensor, bias: Tensor | None, g: Geometry) -> Tensor:
-    """Call oneDNN with output channels of zeros up to whole vectors, and drop those.
-
-    With the channels last, what is left over after whole vectors takes oneDNN longer than one
-    more vector: 84 -> 21 channels at 32^3 51 ms, 84 -> 24 37 ms.
-    """
-    channels = weight.shape[0]
-    more = -channels % vector_width()
-    weight = F.pad(weight, (0, 0) * 4 + (0, more))
-    y = _forward_onednn(x, weight, None if bias is None else F.pad(bias, (0, more)), g)
-    return y[:, :channels].contiguous(memory_format=torch.channels_last_3d)
 
 
 def _forward_matmul(x: Tensor, weight: Tensor, bias: Tensor | None, g: Geometry) -> Tensor:
@@ -160,20 +76,16 @@ def _data_library(grad: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Tenso
 
 def _data_onednn(grad: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Tensor:
     """Convolve the output's gradient with the mirrored weight."""
-    return _forward_onednn(grad, _mirrored(weight), None, _mirrored_geometry(g))
+    return forward_onednn(grad, mirrored(weight), None, g.mirrored)
 
 
-def _data_padded(grad: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Tensor:
-    """Return the same convolution, with input channels of zeros up to whole vectors."""
-    return _forward_padded(grad, _mirrored(weight), None, _mirrored_geometry(g))
+def _data_by(way: Forward) -> Gradient:
+    """Return the same convolution, computed in another way."""
 
+    def data(grad: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Tensor:
+        return way(grad, mirrored(weight), None, g.mirrored)
 
-def _mirrored(weight: Tensor) -> Tensor:
-    return weight.flip(2, 3, 4).transpose(0, 1)
-
-
-def _mirrored_geometry(g: Geometry) -> Geometry:
-    return Geometry(g.kernel, g.stride, g.swapped_padding, g.dilation, 1)
+    return data
 
 
 def _data_matmul(grad: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Tensor:
@@ -209,8 +121,8 @@ def _weight_swapped(grad: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Ten
     a convolution from the output's channels to the input's.
     """
     grad, x, g = _in_slabs(grad, x, g, _slabs(grad, grad.shape[1], g))
-    swapped = _weight_library(x, grad, weight.transpose(0, 1), _mirrored_geometry(g))
-    return _mirrored(swapped)
+    swapped = _weight_library(x, grad, weight.transpose(0, 1), g.mirrored)
+    return mirrored(swapped)
 
 
 def _weight_matmul(grad: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Tensor:
@@ -247,19 +159,16 @@ def _in_slabs(grad: Tensor, x: Tensor, g: Geometry, parts: int) -> tuple[Tensor,
 
 # ---------------------------------------------------------------------------------------- routes
 
-Forward = Callable[[Tensor, Tensor, "Tensor | None", Geometry], Tensor]
-Gradient = Callable[[Tensor, Tensor, Tensor, Geometry], Tensor]
-
 FORWARD: dict[str, Forward] = {
     "library": _forward_library,
-    "onednn": _forward_onednn,
-    "padded": _forward_padded,
+    "onednn": forward_onednn,
+    **FILLING,
     "matmul": _forward_matmul,
 }
 DATA: dict[str, Gradient] = {
     "library": _data_library,
     "onednn": _data_onednn,
-    "padded": _data_padded,
+    **{name: _data_by(way) for name, way in FILLING.items()},
     "matmul": _data_matmul,
 }
 WEIGHT: dict[str, Gradient] = {
@@ -277,14 +186,13 @@ def open_routes(g: Geometry, x: Tensor, grad: Tensor) -> dict[str, list[str]]:
     onednn = ["onednn"] if has_onednn and not g.reaches_onednn(*x.shape[:4]) else []
     cut = ["onednn"] if onednn and _slabs(grad, x.shape[1], g) > 1 else []
     swapped = ["swapped"] if g.is_swappable and not g.is_pointwise else []
-    can_pad = has_onednn and g.groups == 1 and layout_of(x) == "channels-last"
-
-    def padded(channels: int) -> list[str]:
-        return ["padded"] if can_pad and channels % vector_width() else []
-
-    by_mirroring = [*onednn, *padded(x.shape[1])] if g.is_swappable else []
+    can_fill = has_onednn and layout_of(x) == "channels-last"
+    filling = open_filling(g, tuple(grad.shape)) if can_fill else []
+    by_mirroring = []
+    if g.is_swappable:
+        by_mirroring = [*onednn, *(open_filling(g.mirrored, tuple(x.shape)) if can_fill else [])]
     return {
-        "forward": ["library", *onednn, *padded(grad.shape[1]), *pointwise],
+        "forward": ["library", *onednn, *filling, *pointwise],
         "data": ["library", *by_mirroring, *pointwise],
         "weight": ["library", *cut, *swapped, *pointwise],
     }

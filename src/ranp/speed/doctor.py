@@ -15,9 +15,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ranp._version import __version__
-from ranp.resources.machine import BUSY, describe_machine, load, others_running
+from ranp.resources.machine import BUSY, describe_machine, load, others_running, vector_width
 from ranp.resources.measuring import time_in_turns
-from ranp.speed.convolution import DATA, FORWARD, WEIGHT, Geometry
+from ranp.speed.convolution import DATA, FORWARD, WEIGHT
+from ranp.speed.geometry import Geometry
 from ranp.speed.layout import as_layout
 
 _REPETITIONS = 3
@@ -80,6 +81,7 @@ def _machine() -> dict[str, Any]:
         "available_bytes": available,
         "ranp": __version__,
         "onednn": torch.backends.mkldnn.is_available(),
+        "vector": f"{vector_width()} floats",
         "load": round(load(), 1),
     }
 

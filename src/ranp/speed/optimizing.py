@@ -21,9 +21,10 @@ from ranp.resources.latency import Mode, check_mode, runner
 from ranp.resources.machine import describe_machine, load
 from ranp.resources.measuring import preserve_state, time_in_turns
 from ranp.resources.timing_cache import TimingCache
-from ranp.speed.convolution import Geometry, Route, RoutedConv3d, can_route
+from ranp.speed.convolution import Route, RoutedConv3d, can_route
 from ranp.speed.folding import fold_norms, followers
 from ranp.speed.functions import set_fast_functions
+from ranp.speed.geometry import Geometry
 from ranp.speed.layout import Layout
 from ranp.speed.memory import keep_freed_memory
 from ranp.speed.normalization import ChannelsLastBatchNorm3d

@@ -19,10 +19,10 @@ from ranp.speed.convolution import (
     DATA,
     FORWARD,
     WEIGHT,
-    Geometry,
     Route,
     open_routes,
 )
+from ranp.speed.geometry import Geometry
 from ranp.speed.layout import Layout, as_layout
 
 TOLERANCE = 1e-5
