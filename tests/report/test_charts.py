@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ranp.report.charts import line_chart, network_picture, nice_ticks, scatter
+from ranp.report.charts import Point, line_chart, network_picture, nice_ticks, scatter
 
 values = st.floats(1e-6, 1e9)
 
@@ -58,36 +58,38 @@ def test_lines_reach_from_edge_to_edge():
 
 
 def test_costs_far_apart_stand_on_a_logarithmic_axis():
-    a, b, c = ("a", 1, 50, 49, 51, 0, 0), ("b", 10, 60, 60, 60, 1, 0), ("c", 100, 70, 70, 70, 2, 1)
-    far = scatter([a, b, c])
+    a, b = Point("a", 1, 50, 49, 51, 0, 0), Point("b", 10, 60, 60, 60, 1, 0)
+    far = scatter([a, b, Point("c", 100, 70, 70, 70, 2, 1)])
     xs = [point.x for point in far.points]
     assert xs[1] - xs[0] == pytest.approx(xs[2] - xs[1], abs=0.2)
-    near = scatter([("a", 2, 50, 49, 51, 0, 0), ("b", 4, 60, 60, 60, 1, 0)])
+    near = scatter([Point("a", 2, 50, 49, 51, 0, 0), Point("b", 4, 60, 60, 60, 1, 0)])
     assert near.points[1].x == pytest.approx(2 * near.points[0].x, abs=0.2)
     assert near.points[0].low > near.points[0].y > near.points[0].high  # down is up in SVG
 
 
 def test_points_of_the_same_cost_stand_side_by_side():
     costs = (1.0, 1.0, 1.0, 1.05, 20.0)
-    points = scatter([(str(i), x, 50, 50, 50, 0, 0) for i, x in enumerate(costs)]).points
+    points = scatter([Point(str(i), x, 50, 50, 50, 0, 0) for i, x in enumerate(costs)]).points
     xs = [point.x for point in points]
     gaps = [b - a for a, b in pairwise(xs)]
     assert gaps[:3] == pytest.approx([6, 6, 6])  # so far apart that they can be told
-    alone = scatter([("a", 1.0, 50, 50, 50, 0, 0), ("b", 20.0, 50, 50, 50, 0, 0)]).points
+    alone = scatter([Point("a", 1.0, 50, 50, 50, 0, 0), Point("b", 20.0, 50, 50, 50, 0, 0)]).points
     assert xs[4] == alone[1].x
     assert min(xs) >= 0 and max(xs) <= 300
 
 
 def test_a_crowd_pushes_its_neighbours_aside():
     costs = [10.0] * 5 + [11.0] * 5
-    xs = [p.x for p in scatter([(str(i), x, 5, 5, 5, 0, 0) for i, x in enumerate(costs)]).points]
+    xs = [
+        p.x for p in scatter([Point(str(i), x, 5, 5, 5, 0, 0) for i, x in enumerate(costs)]).points
+    ]
     assert all(b - a == pytest.approx(6, abs=0.11) for a, b in pairwise(xs))
 
 
 def test_frontiers_join_what_is_reached_at_the_least_cost_and_end_at_the_full_network():
-    full = ("full", 100.0, 90, 90, 90, 0, 0)
-    good = [("a", 3.0, 70, 70, 70, 1, 0), ("b", 10.0, 80, 80, 80, 1, 0)]
-    bad = [("c", 4.0, 60, 60, 60, 2, 0), ("d", 30.0, 50, 50, 50, 2, 0)]
+    full = Point("full", 100.0, 90, 90, 90, 0, 0)
+    good = [Point("a", 3.0, 70, 70, 70, 1, 0), Point("b", 10.0, 80, 80, 80, 1, 0)]
+    bad = [Point("c", 4.0, 60, 60, 60, 2, 0), Point("d", 30.0, 50, 50, 50, 2, 0)]
     view = scatter([full, *good, *bad], end=0)
     x = {point.name: f"{point.x} {point.y}" for point in view.points}
     assert [(line.colour, line.path) for line in view.frontiers] == [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -247,7 +247,7 @@ def line_chart(
 
 @dataclass(frozen=True)
 class Point:
-    """A network: its place, and the ends of its interval."""
+    """A network: cost and accuracy, or its place; the ends of its interval; colour and shape."""
 
     name: str
     x: float
@@ -275,7 +275,7 @@ class Scatter(Axes):
 
 
 def scatter(
-    points: Sequence[tuple[str, float, float, float, float, int, int]],
+    points: Sequence[Point],
     *,
     width: float = 300,
     height: float = 210,
@@ -286,17 +286,17 @@ def scatter(
     Points that would cover each other stand side by side: networks of one budget cost the same.
 
     Args:
-        points: Name, cost, accuracy, its lower and upper end, numbers of the colour and the shape.
+        points: Networks by cost (x) and accuracy (y).
         width: Width of the plot.
         height: Height of the plot.
         end: Number of the point that the frontier of every colour ends at; without it, no
             frontiers are drawn.
     """
-    costs = [point[1] for point in points]
+    costs = [point.x for point in points]
     positive = min(costs) > 0
     logarithmic = positive and max(costs) / min(costs) > 8
     x_ticks = decades(min(costs), max(costs)) if logarithmic else nice_ticks(0, max(costs), 4)
-    y_ticks = nice_ticks(min(p[3] for p in points), max(p[4] for p in points))
+    y_ticks = nice_ticks(min(p.low for p in points), max(p.high for p in points))
     if len(y_ticks) == 1:
         y_ticks = [y_ticks[0] - 1, y_ticks[0], y_ticks[0] + 1]
     x_low, x_high = x_ticks[0], x_ticks[-1] if len(x_ticks) > 1 else x_ticks[0] + 1
@@ -313,8 +313,8 @@ def scatter(
 
     places = _side_by_side([across(x) for x in costs], width)
     shown = [
-        Point(name, place, up(y), up(low), up(high), colour, shape)
-        for place, (name, _, y, low, high, colour, shape) in zip(places, points, strict=True)
+        replace(point, x=place, y=up(point.y), low=up(point.low), high=up(point.high))
+        for place, point in zip(places, points, strict=True)
     ]
     return Scatter(
         width,

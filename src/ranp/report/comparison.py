@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ranp.errors import UsageError
-from ranp.report.charts import Scatter, scatter
+from ranp.report.charts import Point, Scatter, scatter
 from ranp.report.rendering import digits_for, render
 
 COSTS = {
@@ -124,7 +124,7 @@ def draw_plots(comparison: Comparison) -> Plots:
         if not drawn:
             continue
         points = [
-            (
+            Point(
                 each.name,
                 each.costs[key],
                 each.accuracy,
