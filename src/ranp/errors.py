@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import importlib
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+Row = TypeVar("Row")
 
 
 class RanpError(Exception):
@@ -56,6 +60,33 @@ def suggest(name: str, known: Iterable[str]) -> str:
         return f" Did you mean '{close[0]}'?"
     more = f" and {len(known) - _MOST} more" if len(known) > _MOST else ""
     return f" Known: {', '.join(known[:_MOST])}{more}." if known else ""
+
+
+def lookup(table: Mapping[str, Row], name: str, what: str) -> Row:
+    """Return the row of a name; raise `UsageError` if there is none, and suggest the closest.
+
+    Args:
+        table: Rows by name.
+        name: Name to look for.
+        what: What the rows are, such as "network".
+    """
+    if name not in table:
+        raise UsageError(f"unknown {what} '{name}'.{suggest(name, table)}")
+    return table[name]
+
+
+def import_extra(module: str, need: str, extra: str) -> Any:
+    """Import an optional dependency; raise `UsageError` if it is not installed.
+
+    Args:
+        module: Name of the module.
+        need: What needs it, such as "videos need PyAV".
+        extra: The extra of this package that installs it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UsageError(f'{need}: pip install "ranp[{extra}]"') from error
 
 
 _OUT_OF_MEMORY = (

@@ -99,7 +99,7 @@ def test_clips(shared_data):
     ):
         reader = ucf101.open_reader(directory, split)
         assert reader.ids == [name]
-        path = reader.clips[0].path
+        path = reader.cases[0].path
         assert count_frames(path) == probe(path).frames == frames
         whole = read_frames(path, 0, frames)
         assert whole.shape == (frames, 240, 320, 3)
@@ -110,5 +110,5 @@ def test_clips(shared_data):
         assert reader.read(0, RNG)["x"].shape == (3, 16, 112, 112)
     exact = ucf101.open_reader(directory, "train", size=240)
     centre = to_input(whole[112:128, :, 40:280])
-    sample = ClipReader(exact.clips, 240, training=False).read(0, RNG)
+    sample = ClipReader(exact.cases, 240, training=False).read(0, RNG)
     np.testing.assert_allclose(sample["x"], centre, atol=1e-6)

@@ -128,11 +128,11 @@ def test_cache_gives_the_same_and_notices_changes(v0, tmp_path):
     (stored,) = cache.rglob("*.npz")
     first = stored.read_bytes()
 
-    labels = cached.shapes[0].labels
+    labels = cached.cases[0].labels
     labels.write_text("\n".join(["1"] * len(labels.read_text().split())) + "\n")
     os.utime(labels, ns=(1, 1))
     y = cached.read(0, RNG)["y"]
-    assert set(np.unique(y)) == {cached.shapes[0].category.first, EMPTY}
+    assert set(np.unique(y)) == {cached.cases[0].category.first, EMPTY}
 
     stored.write_bytes(first[:100])  # a torn cache is made again
     np.testing.assert_array_equal(cached.read(0, RNG)["y"], y)

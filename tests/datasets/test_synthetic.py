@@ -257,7 +257,7 @@ def test_round_trip_of_clips_keeps_the_class_and_nearly_the_picture(written):
     from ranp.datasets.video import read_frames
 
     read = open_cases("ucf101", written / "ucf101", "train", size=32)
-    for clip in read.reader.clips[:3]:
+    for clip in read.reader.cases[:3]:
         index = next(i for i, motion in enumerate(MOTIONS) if motion.name == clip.class_name)
         assert index == clip.label
         drawn = render(draw_clip(10, 4, index), 40, 32, 42).astype(float)

@@ -39,13 +39,13 @@ def test_samples(directory):
     assert len({s["x"].tobytes() for s in samples}) == 6
     assert train.read(0, np.random.default_rng(3))["x"].tobytes() == samples[3]["x"].tobytes()
     names = [motion.name for motion in MOTIONS[:3]]
-    for index, clip in enumerate(train.clips):
+    for index, clip in enumerate(train.cases):
         assert train.read(index, np.random.default_rng(0))["y"] == names.index(clip.class_name)
 
 
 def test_validation_is_the_centre_of_the_middle_frames(directory):
     reader = open_reader(directory, "validation", size=32)
-    frames = read_frames(reader.clips[0].path, 12, 16)  # (40 - 16) / 2
+    frames = read_frames(reader.cases[0].path, 12, 16)  # (40 - 16) / 2
     from ranp.datasets.frames import to_input
 
     x = reader.read(0, np.random.default_rng(0))["x"]
@@ -53,7 +53,7 @@ def test_validation_is_the_centre_of_the_middle_frames(directory):
 
 
 def test_colours_are_divided_or_left_as_the_authors_had_them(directory):
-    frames = read_frames(open_reader(directory, "validation").clips[0].path, 12, 16)[:, :, 5:37]
+    frames = read_frames(open_reader(directory, "validation").cases[0].path, 12, 16)[:, :, 5:37]
     expected = frames.transpose(3, 0, 1, 2) - np.float32([114.7748, 107.7354, 99.475]).reshape(
         3, 1, 1, 1
     )
@@ -95,7 +95,7 @@ def test_spelling_of_handstand_pushups(directory):
 
 
 def test_short_clips_are_flagged_and_repeated(directory):
-    clip = open_reader(directory, "validation").clips[0]
+    clip = open_reader(directory, "validation").cases[0]
     write_video(clip.path, read_frames(clip.path, 0, 5))
     report = verify("ucf101", directory, workers=1)
     assert report.counts["length"] == {"shorter than 16 frames": 1}

@@ -14,7 +14,7 @@ import numpy as np
 
 from ranp.datasets.registry import Reader, find_dataset
 from ranp.datasets.verification import Report, check_all, summarise
-from ranp.errors import UsageError
+from ranp.errors import UsageError, import_extra
 from ranp.files import atomic_write
 
 MOST_VOXELS, MOST_CASES = 2048, 10**7
@@ -109,7 +109,7 @@ def synthetic_cases(
         name: A registered data set.
         size: Edge of grids, volumes or frames.
         samples: Number of cases.
-        seed: Another seed, other cases.
+        seed: Seed of the cases.
         frames: Frames of a clip; no effect on volumes.
         classes: Number of classes, where the data set has a choice.
         options: Settings of the data set.
@@ -138,7 +138,7 @@ def synthesise(
         directory: A new or empty directory.
         cases: Number of cases.
         size: Edge of volumes and frames; no effect on shapes, which are points.
-        seed: The same seed gives the same files.
+        seed: Seed of the cases; the same seed gives the same files.
         classes: Number of classes, where the data set has a choice.
     """
     dataset, directory = find_dataset(name), Path(directory)
@@ -195,11 +195,7 @@ def draw_cases(name: str, cases: Cases, indices: Sequence[int], path: Path) -> N
         indices: Positions of the cases to draw.
         path: PNG file to write.
     """
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise UsageError('pictures need matplotlib: pip install "ranp[plot]"') from error
-    matplotlib.use("agg")
+    import_extra("matplotlib", "pictures need matplotlib", "plot").use("agg")
     figure = find_dataset(name).draw([cases[index] for index in indices])
     with atomic_write(path) as file:
         figure.savefig(file, format="png", dpi=80)

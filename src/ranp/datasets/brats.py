@@ -7,7 +7,7 @@ enhancing tumour: that is read as 4, and said by the verifier.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,19 +16,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ranp.datasets.crops import crop_or_pad, normalise, random_corner
-from ranp.datasets.nifti import (
-    Volume,
-    read_labels,
-    read_volume,
-    require_label_target,
-    require_same_geometry,
-    write_labels,
-    write_volume,
+from ranp.datasets.crops import normalise
+from ranp.datasets.label_volumes import (
+    VolumeCase,
+    VolumeReader,
+    predict_labels,
+    read_images,
+    read_images_and_labels,
 )
+from ranp.datasets.nifti import write_volume
 from ranp.datasets.pictures import draw_volumes
-from ranp.datasets.registry import Dataset, Metadata, Predictor, Reader, register_dataset
-from ranp.datasets.splits import in_split, stratified_folds
+from ranp.datasets.registry import Dataset, Metadata, register_dataset
+from ranp.datasets.splits import choose_fold, stratified_folds
 from ranp.datasets.synthetic.tumours import check_phantom_size, draw_phantom
 from ranp.datasets.tasks import Batch, Segmentation
 from ranp.datasets.verification import Checked, Inventory, Problem, check_range, guarded, some
@@ -51,22 +50,14 @@ _GRADES = ("HGG", "LGG")
 
 
 @dataclass(frozen=True)
-class BratsCase:
-    """Files of a case.
+class BratsCase(VolumeCase):
+    """Files of a case: the four modalities in the order of `MODALITIES`, and the segmentation.
 
     Attributes:
-        id: The name before `_flair`.
         grade: "HGG" or "LGG" by folder, "ungraded" in the flat layouts.
-        images: The four modalities, in the order of `MODALITIES`.
-        labels: The segmentation; None where there is none (the challenge's own validation set).
-        fold: Which of the 5 folds it is in, stratified by grade; None without segmentation.
     """
 
-    id: str
-    grade: str
-    images: tuple[Path, ...]
-    labels: Path | None
-    fold: int | None = None
+    grade: str = "ungraded"
 
 
 def regions(labels: NDArray[np.integer]) -> dict[str, NDArray[np.bool_]]:
@@ -75,72 +66,31 @@ def regions(labels: NDArray[np.integer]) -> dict[str, NDArray[np.bool_]]:
 
 
 def read_case(case: BratsCase) -> tuple[NDArray[Any], NDArray[np.uint8]]:
-    """Read a case's raw images [4, X, Y, Z] and labels [X, Y, Z], both as stored.
-
-    Raises:
-        IntegrityError: A file is damaged, the geometry differs between files, or a label is wrong.
-    """
-    images = _read_images(case)
-    if case.labels is None:
-        raise IntegrityError(f"case '{case.id}' has no segmentation")
-    labels = read_labels(case.labels)
-    require_same_geometry((case.images[0], case.labels), [images[0], labels])
-    _check_labels(case.labels, labels.data)
-    return np.stack([image.data for image in images]), labels.data
-
-
-def _read_images(case: BratsCase) -> list[Volume]:
-    images = [read_volume(path) for path in case.images]
-    require_same_geometry(case.images, images)
-    return images
+    """Read a case's raw images [4, X, Y, Z] and labels [X, Y, Z], which must be known ones."""
+    images, labels = read_images_and_labels(case, len(MODALITIES))
+    present = set(np.unique(labels).tolist())
+    unknown = present - {0, 1, 2, 3, 4}
+    if unknown:
+        raise IntegrityError(f"'{case.labels}' has label {min(unknown)}; BraTS has 0, 1, 2 and 4")
+    if {3, 4} <= present:
+        raise IntegrityError(
+            f"'{case.labels}' has labels 3 and 4; one alone can be enhancing tumour"
+        )
+    return images, labels
 
 
-def _normalised(images: Iterable[NDArray[Any]]) -> NDArray[np.float32]:
+def _normalised(images: NDArray[Any]) -> NDArray[np.float32]:
     """Normalise every modality over its brain."""
     return np.stack([normalise(image, image != 0) for image in images])
 
 
-def enhancing_label(labels: NDArray[np.uint8]) -> int | None:
-    """Return the label of enhancing tumour, 3 or 4; None if the case has none."""
-    return max({3, 4} & set(np.unique(labels).tolist()), default=None)
+class BratsReader(VolumeReader):
+    """Reads cases whose modalities are normalised over their brain; labels are 0, 1, 2, 4."""
 
-
-def _check_labels(path: Path, labels: NDArray[np.uint8]) -> None:
-    present = set(np.unique(labels).tolist())
-    unknown = present - {0, 1, 2, 3, 4}
-    if unknown:
-        raise IntegrityError(f"'{path}' has label {min(unknown)}; BraTS has 0, 1, 2 and 4")
-    if {3, 4} <= present:
-        raise IntegrityError(f"'{path}' has labels 3 and 4; one alone can be enhancing tumour")
-
-
-@dataclass(frozen=True)
-class BratsReader(Reader):
-    """Reads normalised cases: `x` [4, ...] and `y` [...] with labels 0, 1, 2, 4.
-
-    Attributes:
-        cases: Cases to read.
-        size: Edge of the random label-holding crop; None for whole volumes (see
-            `ranp.datasets.crops.predict_whole`).
-    """
-
-    cases: tuple[BratsCase, ...]
-    size: int | None
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """Names of the cases."""
-        return [case.id for case in self.cases]
-
-    def read(self, index: int, rng: np.random.Generator) -> dict[str, Any]:
-        """Read a case, normalise every modality over its brain, and crop."""
-        images, labels = read_case(self.cases[index])
-        x = _normalised(images)
-        y = np.where(labels == 3, ENHANCING, labels).astype(np.int64)
-        if self.size is not None:
-            corner = random_corner(y, self.size, rng)
-            x, y = crop_or_pad(x, corner, self.size), crop_or_pad(y, corner, self.size)
-        return {"x": x, "y": y}
+    def load(self, case: BratsCase) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
+        """Read a case, normalise it, and take 3 as enhancing tumour."""
+        images, labels = read_case(case)
+        return _normalised(images), np.where(labels == 3, np.uint8(ENHANCING), labels)
 
 
 def open_reader(directory: Path, split: str, *, size: int = 128, fold: int = 0) -> BratsReader:
@@ -152,11 +102,8 @@ def open_reader(directory: Path, split: str, *, size: int = 128, fold: int = 0) 
         size: Edge of the training crops.
         fold: Fold that validates, 0 to 4.
     """
-    cases = inventory(directory).cases
-    chosen = tuple(case for case in cases if in_split(case.fold, split, fold))
-    if not chosen:
-        raise UsageError(f"no case of split '{split}' in '{directory}': it has {len(cases)} cases")
-    return BratsReader(chosen, size if split == "train" else None)
+    cases = choose_fold(directory, inventory(directory).cases, split, fold)
+    return BratsReader(cases, size, "random" if split == "train" else "none")
 
 
 def inventory(directory: Path) -> Inventory:
@@ -182,7 +129,7 @@ def inventory(directory: Path) -> Inventory:
             (grade for grade in _GRADES if grade in folder.relative_to(directory).parts), "ungraded"
         )
         images = tuple(files[modality] for modality in MODALITIES)
-        cases.append(BratsCase(name, grade, images, files.get("seg")))
+        cases.append(BratsCase(name, images, files.get("seg"), grade=grade))
         if "seg" not in files:
             notes.append(f"{name}: no segmentation; skipped")
     if not cases and not problems:
@@ -202,11 +149,11 @@ def check(case: BratsCase) -> Checked:
         yield "fold", "none" if case.fold is None else str(case.fold)
         present: list[int] = []
         if case.labels is None:
-            images = np.stack([image.data for image in _read_images(case)])
+            images = read_images(case.images, len(MODALITIES)).data
         else:
             images, labels = read_case(case)
             present = np.unique(labels).tolist()
-            stored = enhancing_label(labels)
+            stored = max({3, 4} & set(present), default=None)
             if stored == 3 and case.grade in _GRADES:
                 raise IntegrityError(
                     f"'{case.labels}' has label 3, where this layout writes 0, 1, 2 and 4"
@@ -218,7 +165,7 @@ def check(case: BratsCase) -> Checked:
         for label in present:
             yield "label", str(label)
 
-    return guarded(case.id, case.images[0].parent / case.id, lambda: list(read()))
+    return guarded(case.id, case.images[0].parent / case.id, read)
 
 
 _ENHANCING_HEADING = "enhancing tumour is label"
@@ -308,25 +255,15 @@ def with_loss(dataset: Dataset, value: Any) -> Dataset:
     return replace(dataset, task=partial(make_task, loss=value))
 
 
-def predict(
-    network: Predictor,
-    source: Path,
-    target: Path,
-    *,
-    size: int,
-    metadata: Metadata,
-    category: str | None,
-) -> dict[str, Any]:
-    """Predict a folder with the four modalities of a case; write a label volume."""
-    require_label_target(target)
+def read_input(source: Path, metadata: Metadata) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    """Read a folder with the four modalities of a case and normalise them."""
     if not source.is_dir():
         raise UsageError(f"'{source}': name the folder with a case's four modalities")
     cases = inventory(source).cases
     if len(cases) != 1:
         raise UsageError(f"'{source}' holds {len(cases)} whole cases; name the folder of one")
-    images = _read_images(cases[0])
-    labels = network(_normalised(image.data for image in images)).argmax(0).numpy()
-    return write_labels(target, labels, images[0].affine)
+    images = read_images(cases[0].images, len(MODALITIES))
+    return _normalised(images.data), images.affine
 
 
 register_dataset(
@@ -343,7 +280,7 @@ register_dataset(
         sample=sample,
         task_name="brats",
         task=make_task,
-        predict=predict,
+        predict=partial(predict_labels, read_input),
         draw=partial(draw_volumes, channels=MODALITIES),
         whole_volumes=True,
         options={"loss": with_loss},

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ranp.datasets.registry import CaseReader, Metadata, Predictor
 from ranp.datasets.splits import in_split, stratified_folds
-from ranp.datasets.verification import Inventory, Problem
+from ranp.datasets.tasks import top_classes
+from ranp.datasets.verification import Inventory, Problem, visible
 from ranp.errors import UsageError
+from ranp.files import write_text
 
 _SPLITS = {"train": "train", "val": "validation", "validation": "validation", "test": "test"}
 
@@ -25,14 +31,32 @@ class LabelledPath:
         class_name: Name of the class's folder.
         split: Split by folder; None where folds decide.
         fold: Fold that it validates in; None where folders decide.
+        index: Entry of an archive, where the path is one.
     """
 
     id: str
     path: Path
     label: int
     class_name: str
-    split: str | None
+    split: str | None = None
     fold: int | None = None
+    index: int | None = None
+
+
+@dataclass(frozen=True)
+class ClassReader(CaseReader):
+    """Base of readers of cases with a class.
+
+    Attributes:
+        training: Whether to cut at random.
+    """
+
+    training: bool
+
+    @property
+    def metadata(self) -> Metadata:
+        """Names of the classes."""
+        return {"classes": {str(case.label): case.class_name for case in self.cases}}
 
 
 def list_class_folders(
@@ -45,15 +69,15 @@ def list_class_folders(
         is_case: Whether a file or folder in a class's folder is a case.
         expected: What a class's folder should hold, for messages.
     """
-    parts = [path for path in _visible(directory) if path.is_dir() and path.name in _SPLITS]
+    parts = [path for path in visible(directory) if path.is_dir() and path.name in _SPLITS]
     splits: list[tuple[Path, str | None]] = [(path, _SPLITS[path.name]) for path in parts]
     splits = splits or [(directory, None)]
-    folders = [(f, split) for root, split in splits for f in _visible(root) if f.is_dir()]
+    folders = [(f, split) for root, split in splits for f in visible(root) if f.is_dir()]
     names = sorted({folder.name for folder, _ in folders})
     cases, problems = [], []
     seen: dict[Path, Path] = {}
     for folder, split in folders:
-        for path in _visible(folder):
+        for path in visible(folder):
             if not is_case(path):
                 problems.append(Problem(str(path), f"a foreign file; expected {expected}"))
                 continue
@@ -77,10 +101,6 @@ def _stem(path: Path) -> str:
     return path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
 
 
-def _visible(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-
-
 def choose_split(directory: Path, found: Inventory, split: str, fold: int) -> tuple[Any, ...]:
     """Return the cases of a split, by folder or by fold.
 
@@ -102,3 +122,28 @@ def choose_split(directory: Path, found: Inventory, split: str, fold: int) -> tu
     if not chosen:
         raise UsageError(f"no case of split '{split}' in '{directory}'")
     return chosen
+
+
+def count_case(case: LabelledPath) -> Iterator[tuple[str, str]]:
+    """Count the class and the split or fold of a case."""
+    yield "class", case.class_name
+    yield ("split", case.split) if case.split else ("fold", str(case.fold))
+
+
+def predict_classes(
+    reader: Callable[..., ClassReader],
+    network: Predictor,
+    source: Path,
+    target: Path,
+    *,
+    size: int,
+    metadata: Metadata,
+    category: str | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Predict an input by a reader; write its five likeliest classes (see `Dataset.predict`)."""
+    case = LabelledPath(source.name, source, label=0, class_name="")
+    x = reader((case,), size, training=False, **options).read(0, np.random.default_rng(0))["x"]
+    top = top_classes(network(x), metadata.get("classes", {}))
+    write_text(target, json.dumps(top, indent=1) + "\n")
+    return {"top5": top}

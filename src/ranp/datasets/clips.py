@@ -6,15 +6,23 @@ stratified by class.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from ranp.datasets.class_folders import LabelledPath, choose_split, list_class_folders
+from ranp.datasets.class_folders import (
+    ClassReader,
+    LabelledPath,
+    choose_split,
+    count_case,
+    list_class_folders,
+    predict_classes,
+)
 from ranp.datasets.frames import (
     DIVISOR,
     centre_square,
@@ -26,9 +34,9 @@ from ranp.datasets.frames import (
     to_input,
 )
 from ranp.datasets.pictures import draw_clips
-from ranp.datasets.registry import Dataset, Facts, Metadata, Predictor, Reader, register_dataset
+from ranp.datasets.registry import Dataset, Facts, register_dataset
 from ranp.datasets.synthetic.motion import MOTIONS, check_classes, draw_clip, render
-from ranp.datasets.tasks import Classification, write_top_classes
+from ranp.datasets.tasks import Classification
 from ranp.datasets.verification import Checked, Inventory, guarded
 from ranp.datasets.video import FRAME_SUFFIXES, count_frames, probe, read_frames, write_video
 from ranp.errors import UsageError
@@ -42,28 +50,8 @@ _CLIP_FRAMES = 40
 _MIN_FRAME = 32
 
 
-class Clip(Protocol):
-    """A clip with its class."""
-
-    @property
-    def id(self) -> str:
-        """Stable name."""
-
-    @property
-    def path(self) -> Path:
-        """Video file or folder of frames."""
-
-    @property
-    def label(self) -> int:
-        """Class, from 0."""
-
-    @property
-    def class_name(self) -> str:
-        """Name of the class."""
-
-
 @dataclass(frozen=True)
-class ClipReader(Reader):
+class ClipReader(ClassReader):
     """Reads clips: `x` [3, 16, S, S] minus the mean colour, and the class `y`.
 
     Training: 16 consecutive frames from a random place, multi-scale corner crop, mirrored half
@@ -71,30 +59,14 @@ class ClipReader(Reader):
     than 16 frames are repeated from their beginning.
 
     Attributes:
-        clips: Clips to read.
-        size: Edge of the frames.
-        training: Whether to cut at random.
-        divisor: What colours are divided by.
+        divisor: Divisor of the colours.
     """
 
-    clips: tuple[Clip, ...]
-    size: int
-    training: bool
     divisor: float = DIVISOR
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """Names of the clips."""
-        return [clip.id for clip in self.clips]
-
-    @property
-    def metadata(self) -> Metadata:
-        """Names of the classes."""
-        return {"classes": {str(clip.label): clip.class_name for clip in self.clips}}
 
     def read(self, index: int, rng: np.random.Generator) -> dict[str, Any]:
         """Decode a window of a clip and cut a square out of it."""
-        clip = self.clips[index]
+        clip = self.cases[index]
         info = probe(clip.path)
         if self.training:
             start = random_start(info.frames, FRAMES, rng)
@@ -121,23 +93,17 @@ def inventory(directory: Path) -> Inventory:
 def open_reader(
     directory: Path, split: str, *, size: int = 112, fold: int = 0, divisor: float = DIVISOR
 ) -> ClipReader:
-    """Open one split; `size` is the edge of the frames, `divisor` what colours are divided by."""
+    """Open one split; `size` is the edge of the frames, `divisor` that of the colours."""
     clips = choose_split(directory, inventory(directory), split, fold)
     return ClipReader(clips, size, split == "train", divisor)
 
 
 def check(clip: LabelledPath) -> Checked:
     """Decode a whole clip and count its class, split and frame size."""
-
-    def read() -> Iterator[tuple[str, str]]:
-        yield "class", clip.class_name
-        yield ("split", clip.split) if clip.split else ("fold", str(clip.fold))
-        yield from check_frames(clip)
-
-    return guarded(clip.id, clip.path, lambda: list(read()))
+    return guarded(clip.id, clip.path, lambda: chain(count_case(clip), check_frames(clip)))
 
 
-def check_frames(clip: Clip) -> Iterator[tuple[str, str]]:
+def check_frames(clip: LabelledPath) -> Iterator[tuple[str, str]]:
     """Decode a whole clip and count its frame size and whether it is short."""
     count_frames(clip.path)
     info = probe(clip.path)
@@ -193,28 +159,6 @@ def sample(
     return {"x": to_input(video, divisor), "y": index % classes}
 
 
-def make_task(*, window: int, metadata: Metadata) -> Classification:
-    """Make the task: cross-entropy, top-1 and top-5 accuracy."""
-    return Classification()
-
-
-def predict(
-    network: Predictor,
-    source: Path,
-    target: Path,
-    *,
-    size: int,
-    metadata: Metadata,
-    category: str | None,
-    divisor: float = DIVISOR,
-) -> dict[str, Any]:
-    """Predict a video; write its five likeliest classes as JSON."""
-    clip = LabelledPath(source.stem, source, label=0, class_name="", split=None)
-    reader = ClipReader((clip,), size, training=False, divisor=divisor)
-    x = reader.read(0, np.random.default_rng(0))["x"]
-    return write_top_classes(target, network(x), metadata)
-
-
 def with_divisor(dataset: Dataset, value: Any) -> Dataset:
     """Return the data set with colours divided by another number than 255."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
@@ -241,8 +185,8 @@ CLIPS = register_dataset(
         write=write,
         sample=sample,
         task_name="classification",
-        task=make_task,
-        predict=predict,
+        task=lambda window, metadata: Classification(),
+        predict=partial(predict_classes, ClipReader),
         draw=draw_clips,
         frames=FRAMES,
         classes=10,

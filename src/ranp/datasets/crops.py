@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ranp.errors import UsageError
+from ranp.errors import import_extra
 
 if TYPE_CHECKING:
     import torch
@@ -82,10 +82,7 @@ def random_corner(labels: NDArray[Any], size: int, rng: np.random.Generator) -> 
 
 
 def predict_whole(
-    network: Callable[[torch.Tensor], torch.Tensor],
-    x: torch.Tensor,
-    window: int,
-    overlap: float = 0.5,
+    network: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, window: int
 ) -> torch.Tensor:
     """Predict volumes of any size with MONAI's sliding-window inferer, windows blended smoothly.
 
@@ -93,15 +90,10 @@ def predict_whole(
         network: Maps windows [N, C, W, W, W] to logits.
         x: Whole volumes [B, C, D, H, W].
         window: Edge of the window, usually the size of the training crops.
-        overlap: Share of a window that the next one covers again.
     """
-    try:
-        from monai.inferers import sliding_window_inference
-    except ImportError as error:
-        raise UsageError(
-            'sliding-window prediction needs MONAI: pip install "ranp[medical]"'
-        ) from error
-    result: torch.Tensor = sliding_window_inference(
-        x, (window,) * 3, 1, network, overlap=overlap, mode="gaussian"
+    need = "sliding-window prediction needs MONAI"
+    inferers = import_extra("monai.inferers", need, "medical")
+    result: torch.Tensor = inferers.sliding_window_inference(
+        x, (window,) * 3, 1, network, overlap=0.5, mode="gaussian"
     )
     return result

@@ -14,29 +14,36 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ranp.datasets.crops import centre_corner, crop_or_pad, normalise, random_corner
-from ranp.datasets.nifti import (
-    Volume,
-    read_labels,
-    read_shape,
-    read_volume,
-    require_label_target,
-    require_same_geometry,
-    write_labels,
-    write_volume,
+from ranp.datasets.crops import normalise
+from ranp.datasets.label_volumes import (
+    VolumeCase,
+    VolumeReader,
+    predict_labels,
+    read_images,
+    read_images_and_labels,
 )
+from ranp.datasets.nifti import read_labels, read_shape, write_volume
 from ranp.datasets.pictures import draw_volumes
-from ranp.datasets.registry import Dataset, Facts, Metadata, Predictor, Reader, register_dataset
-from ranp.datasets.splits import in_split, stratified_folds
+from ranp.datasets.registry import Dataset, Facts, Metadata, register_dataset
+from ranp.datasets.splits import choose_fold, stratified_folds
 from ranp.datasets.synthetic.tumours import check_phantom_size, draw_phantom
 from ranp.datasets.tasks import Segmentation
-from ranp.datasets.verification import Checked, Inventory, Problem, check_range, guarded, some
+from ranp.datasets.verification import (
+    Checked,
+    Inventory,
+    Problem,
+    check_range,
+    guarded,
+    some,
+    visible,
+)
 from ranp.errors import IntegrityError, UsageError
 from ranp.files import ensure_directory, write_text
 
@@ -69,23 +76,11 @@ class Description:
         return (0, *sorted({label for labels in self.regions.values() for label in labels}))
 
 
-@dataclass(frozen=True)
-class VolumeCase:
-    """Files of a case; without image or labels it has no fold and is skipped.
+@dataclass(frozen=True, kw_only=True)
+class DescribedCase(VolumeCase):
+    """A case, with the description of its data set."""
 
-    Attributes:
-        id: File name without suffix and channel.
-        images: One file, or one per channel; empty if absent.
-        labels: File of the labels; None if absent.
-        description: The data set's.
-        fold: Fold that it validates in.
-    """
-
-    id: str
-    images: tuple[Path, ...]
-    labels: Path | None
     description: Description
-    fold: int | None = None
 
 
 def read_description(directory: Path) -> Description:
@@ -150,7 +145,9 @@ def list_cases(directory: Path, description: Description) -> Inventory:
     folds = stratified_folds(dict.fromkeys(images.keys() & labels.keys(), "all"))
     names = sorted(images.keys() | labels.keys())
     cases = [
-        VolumeCase(name, images.get(name, ()), labels.get(name), description, folds.get(name))
+        DescribedCase(
+            name, images.get(name, ()), labels.get(name), folds.get(name), description=description
+        )
         for name in names
     ]
     notes = [
@@ -167,11 +164,10 @@ def list_cases(directory: Path, description: Description) -> Inventory:
 
 
 def _volumes(folder: Path) -> tuple[dict[str, Path], list[Problem]]:
-    """Volumes by name without suffix; hidden files (macOS leaves many) do not count."""
-    visible = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    """Volumes by name without suffix."""
     volumes: dict[str, Path] = {}
     problems = []
-    for path in visible:
+    for path in visible(folder):
         if not path.name.removesuffix(".gz").endswith(".nii"):
             problems.append(Problem(str(path), "a foreign file among the volumes"))
         elif (first := volumes.setdefault(_stem(path), path)) != path:
@@ -208,36 +204,16 @@ def _grouped(
     return grouped, problems
 
 
-def read_images(paths: Sequence[Path], channels: int) -> Volume:
-    """Read a case's raw channels [C, X, Y, Z] from one file or from one file per channel."""
-    if len(paths) == 1:
-        volume = read_volume(paths[0], channels=channels)
-        data = volume.data[None] if channels == 1 else np.moveaxis(volume.data, -1, 0)
-        return Volume(data, volume.affine)
-    volumes = [read_volume(path) for path in paths]
-    require_same_geometry(paths, volumes)
-    return Volume(np.stack([volume.data for volume in volumes]), volumes[0].affine)
-
-
-def read_case(case: VolumeCase) -> tuple[NDArray[Any], NDArray[np.uint8]]:
-    """Read a case's raw channels [C, X, Y, Z] and labels [X, Y, Z].
-
-    Raises:
-        IntegrityError: A file is damaged or absent, the geometry differs, or a label is wrong.
-    """
-    if not case.images or case.labels is None:
-        raise IntegrityError(f"case '{case.id}' lacks its {'labels' if case.images else 'image'}")
-    images = read_images(case.images, len(case.description.modalities))
-    first = Volume(images.data[0], images.affine)
-    labels = read_labels(case.labels, like=first)
-    require_same_geometry((case.images[0], case.labels), (first, labels))
+def read_case(case: DescribedCase) -> tuple[NDArray[Any], NDArray[np.uint8]]:
+    """Read a case's raw channels [C, X, Y, Z] and labels [X, Y, Z], which must be known ones."""
+    images, labels = read_images_and_labels(case, len(case.description.modalities))
     known = case.description.labels
-    unknown = set(np.unique(labels.data).tolist()) - set(known)
+    unknown = set(np.unique(labels).tolist()) - set(known)
     if unknown:
         raise IntegrityError(
             f"'{case.labels}' has label {min(unknown)}; known are {', '.join(map(str, known))}"
         )
-    return images.data, labels.data
+    return images, labels
 
 
 def normalised(images: NDArray[Any], modalities: Sequence[str]) -> NDArray[np.float32]:
@@ -263,24 +239,8 @@ def normalised(images: NDArray[Any], modalities: Sequence[str]) -> NDArray[np.fl
 
 
 @dataclass(frozen=True)
-class VolumeReader(Reader):
-    """Reads normalised cases: `x` [C, ...] and `y` [...].
-
-    Attributes:
-        cases: Cases to read.
-        size: Edge of the cubes that are cropped; where a volume is shorter, it is centred between
-            zeros: zero is the mean of `x` and the background of `y`.
-        crop: "random" around a labelled voxel, "centre", or "none" for whole volumes.
-    """
-
-    cases: tuple[VolumeCase, ...]
-    size: int
-    crop: Literal["random", "centre", "none"]
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """Names of the cases."""
-        return [case.id for case in self.cases]
+class DecathlonReader(VolumeReader):
+    """Reads cases whose channels are normalised by their modality."""
 
     @property
     def metadata(self) -> Metadata:
@@ -289,32 +249,10 @@ class VolumeReader(Reader):
         regions = {name: list(labels) for name, labels in description.regions.items()}
         return {"modalities": list(description.modalities), "regions": regions}
 
-    def read(self, index: int, rng: np.random.Generator) -> dict[str, Any]:
-        """Read a case, normalise its channels, and crop or pad it."""
-        images, labels = read_case(self.cases[index])
-        x = normalised(images, self.cases[index].description.modalities)
-        y = labels.astype(np.int64)
-        if self.crop == "none":
-            return {"x": x, "y": y}
-        if self.crop == "random":
-            corner = random_corner(labels, self.size, rng)
-        else:
-            corner = centre_corner(labels.shape, self.size)
-        return {"x": crop_or_pad(x, corner, self.size), "y": crop_or_pad(y, corner, self.size)}
-
-
-def choose_fold(directory: Path, found: Inventory, split: str, fold: int) -> tuple[VolumeCase, ...]:
-    """Return the cases of a split: 5 fixed folds.
-
-    Raises:
-        UsageError: There is none.
-    """
-    chosen = tuple(case for case in found.cases if in_split(case.fold, split, fold))
-    if not chosen:
-        raise UsageError(
-            f"no case of split '{split}' in '{directory}': it has {len(found.cases)} cases"
-        )
-    return chosen
+    def load(self, case: DescribedCase) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
+        """Read a case and normalise its channels."""
+        images, labels = read_case(case)
+        return normalised(images, case.description.modalities), labels
 
 
 def inventory(directory: Path) -> Inventory:
@@ -322,28 +260,28 @@ def inventory(directory: Path) -> Inventory:
     return list_cases(directory, read_description(directory))
 
 
-def open_reader(directory: Path, split: str, *, size: int = 64, fold: int = 0) -> VolumeReader:
+def open_reader(directory: Path, split: str, *, size: int = 64, fold: int = 0) -> DecathlonReader:
     """Open one split: "train" has random crops around labels, "validation" whole volumes."""
-    cases = choose_fold(directory, inventory(directory), split, fold)
-    return VolumeReader(cases, size, "random" if split == "train" else "none")
+    cases = choose_fold(directory, inventory(directory).cases, split, fold)
+    return DecathlonReader(cases, size, "random" if split == "train" else "none")
 
 
-def check(case: VolumeCase) -> Checked:
+def check(case: DescribedCase) -> Checked:
     """Read all volumes of a case and count its labels and status."""
     paths = [*case.images, *([case.labels] if case.labels else [])]
 
     def read() -> Iterator[tuple[str, str]]:
-        channels = len(case.description.modalities)
-        if case.images and case.labels is not None:
-            images, labels = read_case(case)
-        elif case.images:
-            images = read_images(case.images, channels).data
-        else:
+        if not case.images:
             read_labels(paths[0])
-        if case.images:
-            for number, image in enumerate(images):
-                check_range(case.images[number % len(case.images)], image)
-        if not case.images or case.labels is None:
+            yield "cases", "unpaired"
+            return
+        if case.labels is None:
+            images = read_images(case.images, len(case.description.modalities)).data
+        else:
+            images, labels = read_case(case)
+        for number, image in enumerate(images):
+            check_range(case.images[number % len(case.images)], image)
+        if case.labels is None:
             yield "cases", "unpaired"
             return
         yield "cases", "paired"
@@ -351,7 +289,7 @@ def check(case: VolumeCase) -> Checked:
         for label in np.unique(labels):
             yield "label", str(label)
 
-    return guarded(case.id, paths[0], lambda: list(read()))
+    return guarded(case.id, paths[0], read)
 
 
 def describe(directory: Path) -> Facts:
@@ -420,17 +358,8 @@ def make_task(*, window: int, metadata: Metadata) -> Segmentation:
     return Segmentation(regions, window=window)
 
 
-def predict(
-    network: Predictor,
-    source: Path,
-    target: Path,
-    *,
-    size: int,
-    metadata: Metadata,
-    category: str | None,
-) -> dict[str, Any]:
-    """Predict a volume, of nnU-Net's layout its file `_0000`; write labels with its affine."""
-    require_label_target(target)
+def read_input(source: Path, metadata: Metadata) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    """Read a volume and normalise it; of nnU-Net's layout, its file `_0000` and those beside it."""
     modalities = metadata["modalities"]
     paths = [source]
     match = _CHANNEL.fullmatch(_stem(source))
@@ -438,8 +367,7 @@ def predict(
         names = (f"{match['case']}_{channel:04d}" for channel in range(len(modalities)))
         paths = [source.with_name(source.name.replace(_stem(source), name)) for name in names]
     images = read_images(paths, len(modalities))
-    labels = network(normalised(images.data, modalities)).argmax(0).numpy()
-    return write_labels(target, labels, images.affine)
+    return normalised(images.data, modalities), images.affine
 
 
 DECATHLON = register_dataset(
@@ -456,7 +384,7 @@ DECATHLON = register_dataset(
         sample=sample,
         task_name="segmentation",
         task=make_task,
-        predict=predict,
+        predict=partial(predict_labels, read_input),
         draw=draw_volumes,
         whole_volumes=True,
     )

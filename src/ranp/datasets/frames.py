@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 MEAN = np.array([114.7748, 107.7354, 99.4750], np.float32)
-"""The mean colour that is taken off every frame (RGB, 0 to 255), the one 3D-ResNets use."""
+"""Mean colour that is subtracted from every frame (RGB, 0 to 255), as in 3D-ResNets."""
 
 DIVISOR = 255.0
-"""What colours are divided by; the paper's authors leave them at 0 to 255, which is 1."""
+"""Divisor of the colours; the paper's authors leave them at 0 to 255, a divisor of 1."""
 
 SCALES = tuple(2 ** (-k / 4) for k in range(5))
 """Edges of the multi-scale crop relative to the picture's shorter side: 1 down to 1/2."""
@@ -55,7 +55,7 @@ def centre_square(height: int, width: int) -> Window:
 
 
 def cut(frames: NDArray[np.uint8], window: Window, size: int) -> NDArray[np.uint8]:
-    """Cut a square out of frames [T, H, W, 3] and resizes it to `size`, bilinear, antialiased."""
+    """Cut a square out of frames [T, H, W, 3] and resize it to `size`, bilinear, antialiased."""
     rows = slice(window.top, window.top + window.edge)
     columns = slice(window.left, window.left + window.edge)
     square = frames[:, rows, columns].astype(np.float32)

@@ -9,29 +9,34 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ranp.datasets.crops import centre_corner, crop_or_pad
 from ranp.datasets.decathlon import (
     DECATHLON,
+    DecathlonReader,
     Description,
-    VolumeReader,
     check,
-    choose_fold,
     list_cases,
     normalised,
     read_description,
-    read_images,
+    read_input,
     write_description,
 )
-from ranp.datasets.nifti import require_label_target, write_labels, write_volume
-from ranp.datasets.registry import Metadata, Predictor, register_dataset
+from ranp.datasets.label_volumes import predict_labels
+from ranp.datasets.nifti import write_volume
+from ranp.datasets.registry import Predictor, register_dataset
+from ranp.datasets.splits import choose_fold
 from ranp.datasets.synthetic.hippocampi import check_crop_size, draw_crop
 from ranp.datasets.tasks import Segmentation
 from ranp.datasets.verification import Inventory
 from ranp.files import ensure_directory
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["check", "inventory", "open_reader"]
 
@@ -48,10 +53,10 @@ def inventory(directory: Path) -> Inventory:
     return list_cases(directory, description)
 
 
-def open_reader(directory: Path, split: str, *, size: int = 64, fold: int = 0) -> VolumeReader:
+def open_reader(directory: Path, split: str, *, size: int = 64, fold: int = 0) -> DecathlonReader:
     """Open one split: cubes around a labelled voxel for training, in the centre for validation."""
-    cases = choose_fold(directory, inventory(directory), split, fold)
-    return VolumeReader(cases, size, "random" if split == "train" else "centre")
+    cases = choose_fold(directory, inventory(directory).cases, split, fold)
+    return DecathlonReader(cases, size, "random" if split == "train" else "centre")
 
 
 def write(directory: Path, *, cases: int, size: int, seed: int, classes: int) -> None:
@@ -77,29 +82,20 @@ def sample(index: int, *, volume: tuple[int, int, int], seed: int, classes: int)
     return {"x": crop_or_pad(x, corner, size), "y": crop_or_pad(y, corner, size)}
 
 
-def make_task(*, window: int, metadata: Metadata) -> Segmentation:
-    """Make the task: cross-entropy + (1 - Dice); Dice of anterior and posterior and their mean."""
-    return Segmentation(REGIONS)
-
-
 def predict(
-    network: Predictor,
-    source: Path,
-    target: Path,
-    *,
-    size: int,
-    metadata: Metadata,
-    category: str | None,
+    network: Predictor, source: Path, target: Path, *, size: int, **settings: Any
 ) -> dict[str, Any]:
     """Predict a volume in a cube as in validation; write labels with the same affine."""
-    require_label_target(target)
-    image = read_images([source], channels=1)
-    x = normalised(image.data, _MODALITIES)
-    size = max(size, *x.shape[1:])
-    corner = centre_corner(x.shape[1:], size)
-    cube = network(crop_or_pad(x, corner, size)).argmax(0).numpy()
-    inside = tuple(slice(-c, -c + n) for c, n in zip(corner, x.shape[1:], strict=True))
-    return write_labels(target, cube[inside], image.affine)
+
+    def in_cube(x: NDArray[np.float32]) -> Tensor:
+        shape = x.shape[1:]
+        edge = max(size, *shape)
+        corner = centre_corner(shape, edge)
+        inside = tuple(slice(-c, -c + n) for c, n in zip(corner, shape, strict=True))
+        return network(crop_or_pad(x, corner, edge))[(slice(None), *inside)]
+
+    settings["metadata"] = {"modalities": _MODALITIES}
+    return predict_labels(read_input, in_cube, source, target, **settings)
 
 
 register_dataset(
@@ -114,7 +110,7 @@ register_dataset(
         write=write,
         sample=sample,
         task_name="hippocampus",
-        task=make_task,
+        task=lambda window, metadata: Segmentation(REGIONS),
         predict=predict,
         whole_volumes=False,
     )

@@ -114,8 +114,8 @@ class Loader:
         """Iterate over the batches of an epoch.
 
         Args:
-            epoch: From 0.
-            start: Batches that were seen before a stop and are left out.
+            epoch: Number of the epoch, from 0.
+            start: Number of batches to skip, as they were seen before a stop.
         """
         batches = self._batches(epoch)[start:]
         if not batches:

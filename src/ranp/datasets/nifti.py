@@ -13,23 +13,22 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ranp.errors import IntegrityError, UsageError
+from ranp.errors import IntegrityError, import_extra
 from ranp.files import atomic_write
 
 MAX_BYTES = 96 * 2**20
 """Unpacked size that any file may claim: BraTS in float64 has 68 MiB, a bomb has more."""
 
-_MAX_RATIO = (
-    64  # a larger volume must have bytes to show for it: MR and CT images pack to 1/2..1/20
-)
-
+# A larger volume must have bytes to show for it: MR and CT images pack to 1/2 to 1/20.
+_MAX_RATIO = 64
+_import_nibabel = partial(import_extra, "nibabel", "NIfTI volumes need nibabel", "medical")
 _HEADER_BYTES = 348
 _MAX_OFFSET = 2**20  # where voxels may begin at the latest: header extensions are small
 _MAX_DEFLATE_RATIO = 1032  # no deflate stream can unpack to more
@@ -61,11 +60,11 @@ def read_volume(path: Path, *, channels: int = 1, believable: int = MAX_BYTES) -
         return _read_stream(path, stream, channels, bound)
 
 
-def read_shape(path: Path, channels: int = 1) -> tuple[int, ...]:
-    """Read the shape of a volume from its header alone."""
+def read_shape(path: Path) -> tuple[int, ...]:
+    """Read the shape of a 3D volume from its header alone."""
     with _opened(path) as (stream, stored, compressed):
         header = _read_header(path, stream.read(_HEADER_BYTES))
-        return _checked_shape(path, header, channels, _bound(stored, compressed))
+        return _checked_shape(path, header, 1, _bound(stored, compressed))
 
 
 def _bound(stored: int, compressed: bool, believable: int = MAX_BYTES) -> int:
@@ -114,7 +113,7 @@ def _read_stream(path: Path, stream: io.BufferedIOBase, channels: int, bound: in
 
 
 def _read_header(path: Path, raw: bytes) -> Any:
-    nibabel = _nibabel()
+    nibabel = _import_nibabel()
     if len(raw) < _HEADER_BYTES:
         raise IntegrityError(f"'{path}' is not a NIfTI volume: {len(raw)} bytes, no whole header")
     try:
@@ -192,55 +191,26 @@ def read_labels(path: Path, like: Volume | None = None) -> Volume:
     return Volume(labels, volume.affine)
 
 
-def same_geometry(one: Volume, other: Volume) -> bool:
-    """Return whether two volumes have the same shape and lie in the same place, to 1e-3 mm."""
-    return one.data.shape[:3] == other.data.shape[:3] and np.allclose(
-        one.affine, other.affine, rtol=0, atol=1e-3
-    )
-
-
 def require_same_geometry(paths: Sequence[Path], volumes: Sequence[Volume]) -> None:
-    """Raise `IntegrityError` if volumes differ in geometry from the first of them.
+    """Raise `IntegrityError` if volumes differ from the first in shape, or in place by 1e-3 mm.
 
     Args:
         paths: Files of the volumes, for the message.
         volumes: Volumes of one case.
     """
+    first = volumes[0]
     for path, volume in zip(paths[1:], volumes[1:], strict=True):
-        if not same_geometry(volumes[0], volume):
+        is_same = volume.data.shape[:3] == first.data.shape[:3]
+        if not is_same or not np.allclose(volume.affine, first.affine, rtol=0, atol=1e-3):
             raise IntegrityError(
                 f"'{path}' and '{paths[0].name}' differ in geometry: "
-                f"{volume.data.shape} and {volumes[0].data.shape} voxels, or their affines"
+                f"{volume.data.shape} and {first.data.shape} voxels, or their affines"
             )
-
-
-def require_label_target(target: Path) -> None:
-    """Raise `UsageError` if a label volume to be written is not called .nii.gz."""
-    if not target.name.endswith(".nii.gz"):
-        raise UsageError(f"'{target}': label volumes are written as .nii.gz; name it so")
-
-
-def write_labels(
-    path: Path, labels: NDArray[Any], affine: NDArray[np.float64]
-) -> dict[str, dict[str, int]]:
-    """Write a predicted label volume and return how many voxels each label has."""
-    write_volume(path, labels.astype(np.uint8), affine)
-    values, counts = np.unique(labels, return_counts=True)
-    return {"voxels": {str(v): int(n) for v, n in zip(values, counts, strict=True)}}
 
 
 def write_volume(path: Path, data: NDArray[Any], affine: NDArray[np.float64]) -> None:
     """Write a .nii.gz file; equal volumes give equal bytes."""
-    image = _nibabel().Nifti1Image(data, affine)
+    image = _import_nibabel().Nifti1Image(data, affine)
     image.header.set_xyzt_units("mm")
     with atomic_write(path) as file:
         file.write(gzip.compress(image.to_bytes(), compresslevel=4, mtime=0))
-
-
-def _nibabel() -> ModuleType:
-    try:
-        import nibabel
-    except ImportError as error:
-        raise UsageError('NIfTI volumes need nibabel: pip install "ranp[medical]"') from error
-    module: ModuleType = nibabel
-    return module

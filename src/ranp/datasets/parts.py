@@ -1,15 +1,21 @@
-"""The 16 categories and 50 parts of ShapeNet in the official numbering, and their mIoU."""
+"""The 16 categories and 50 parts of ShapeNet in the official numbering: task, mIoU, picture."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ranp.datasets.pictures import COLOURS, draw_voxels, make_figure
+from ranp.datasets.tasks import Batch, Measures, Task
 from ranp.datasets.voxels import EMPTY
-from ranp.errors import UsageError, suggest
+from ranp.errors import lookup
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -56,15 +62,12 @@ PARTS = _FIRST[-1]
 """Number of part labels over all categories: 50."""
 
 BY_SYNSET = {category.synset: category for category in CATEGORIES}
+BY_NAME = {category.name: category for category in CATEGORIES}
 
 
 def category_named(name: str) -> Category:
     """Return the category of a name ("Chair")."""
-    for category in CATEGORIES:
-        if category.name == name:
-            return category
-    known = [category.name for category in CATEGORIES]
-    raise UsageError(f"unknown shape category '{name}'.{suggest(name, known)}")
+    return lookup(BY_NAME, name, "shape category")
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ def part_miou(ious: Sequence[float], categories: Sequence[str]) -> PartMiou:
     """Average shapes' IoUs over each category, then over categories weighted by their shapes.
 
     Args:
-        ious: What `shape_iou` gave for every shape.
+        ious: IoU of every shape (see `shape_iou`).
         categories: The shapes' categories, by name.
     """
     grouped: dict[str, list[float]] = {}
@@ -114,3 +117,59 @@ def part_miou(ious: Sequence[float], categories: Sequence[str]) -> PartMiou:
     weights = [len(grouped[category]) for category in means]
     overall = float(np.average(list(means.values()), weights=weights)) if means else float("nan")
     return PartMiou(means, overall)
+
+
+@dataclass(frozen=True)
+class PartSegmentation(Task):
+    """Part segmentation of shapes: cross-entropy over occupied voxels, mIoU as in the paper."""
+
+    goal: str = "miou"
+
+    def loss(self, output: Tensor, batch: Batch) -> Tensor:
+        """Return the cross-entropy over a shape's occupied voxels, then over shapes."""
+        from ranp.datasets.losses import sample_cross_entropy
+
+        return sample_cross_entropy(output, batch["y"], ignored=EMPTY)
+
+    def measure(self, output: Tensor, batch: Batch) -> list[Measures]:
+        """Return a shape's category, which is given, and its IoU among the category's own parts."""
+        scores, labels = output.float().cpu().numpy(), batch["y"].cpu().numpy()
+        return [
+            {"category": name, "iou": shape_iou(scores[i], labels[i], category_named(name))}
+            for i, name in enumerate(batch["category"])
+        ]
+
+    def summarise(self, measures: Sequence[Measures]) -> dict[str, float]:
+        """Return the mIoU per category, and over categories weighted by their shapes."""
+        ious = [float(case["iou"]) for case in measures]
+        result = part_miou(ious, [str(case["category"]) for case in measures])
+        by_category = {f"miou {name}": value for name, value in result.by_category.items()}
+        return {"miou": result.overall, **by_category}
+
+
+def draw_parts(samples: Sequence[Mapping[str, Any]]) -> Any:
+    """Draw shapes as voxels, coloured by part, with a legend."""
+    from matplotlib.lines import Line2D
+
+    columns = min(4, len(samples))
+    figure, axes = make_figure(-(-len(samples) // columns), columns, 2.6, 2.8)
+    for axis, shown in zip(axes.flat, samples, strict=False):
+        labels, category = shown["y"].numpy(), category_named(shown["category"])
+        draw_voxels(axis, np.where(labels == EMPTY, -1, labels - category.first))
+        axis.set_title(category.name, fontsize=10)
+        handles = [
+            Line2D([], [], marker="s", linestyle="", color=COLOURS[k], label=part)
+            for k, part in enumerate(category.parts)
+            if (labels == category.first + k).any()
+        ]
+        axis.legend(
+            handles=handles,
+            fontsize=7,
+            ncols=3,
+            loc="upper center",
+            bbox_to_anchor=(0.5, 0.02),
+            frameon=False,
+            handletextpad=0.1,
+            columnspacing=0.8,
+        )
+    return figure

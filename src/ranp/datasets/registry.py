@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ranp.datasets.verification import Checked, Inventory, Problem, nothing_more
-from ranp.errors import UsageError, suggest
+from ranp.errors import UsageError, lookup, suggest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,6 +53,24 @@ class Reader:
     def resized(self, size: int) -> Reader:
         """Return a reader of the same cases at another edge; a dataclass with `size` has it."""
         return replace(self, size=size)  # type: ignore[type-var]
+
+
+@dataclass(frozen=True)
+class CaseReader(Reader):
+    """Base of readers of cases that were listed before.
+
+    Attributes:
+        cases: Cases to read, each with a stable name `id`.
+        size: Edge of grids, crops or frames.
+    """
+
+    cases: tuple[Any, ...]
+    size: int
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """Names of the cases."""
+        return [case.id for case in self.cases]
 
 
 @dataclass(frozen=True)
@@ -180,11 +198,5 @@ def register_dataset(dataset: Dataset) -> Dataset:
 
 
 def find_dataset(name: str) -> Dataset:
-    """Return the data set of a name.
-
-    Raises:
-        UsageError: The name is unknown; the closest one is suggested.
-    """
-    if name not in DATASETS:
-        raise UsageError(f"unknown kind of data '{name}'.{suggest(name, DATASETS)}")
-    return DATASETS[name]
+    """Return the data set of a name; raise `UsageError` if there is none."""
+    return lookup(DATASETS, name, "kind of data")

@@ -14,42 +14,41 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ranp.datasets.parts import (
+    BY_NAME,
     BY_SYNSET,
     CATEGORIES,
     PARTS,
     Category,
+    PartSegmentation,
     category_named,
-    part_miou,
-    shape_iou,
+    draw_parts,
 )
-from ranp.datasets.pictures import COLOURS, draw_voxels, make_figure
-from ranp.datasets.registry import Dataset, Metadata, Predictor, Reader, register_dataset
+from ranp.datasets.registry import CaseReader, Dataset, Predictor, register_dataset
 from ranp.datasets.synthetic.shapes import draw_shape
-from ranp.datasets.tasks import Batch, Measures, Task
-from ranp.datasets.verification import Checked, Inventory, Problem, check_range, guarded, some
-from ranp.datasets.voxels import EMPTY, Voxels, check_size, voxel_positions, voxelize
+from ranp.datasets.verification import (
+    Checked,
+    Inventory,
+    Problem,
+    check_range,
+    guarded,
+    some,
+    visible,
+)
+from ranp.datasets.voxels import Voxels, check_size, voxel_positions, voxelize
 from ranp.errors import IntegrityError, UsageError
 from ranp.files import atomic_write, ensure_directory, write_text
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 SPLITS = ("train", "validation", "test")
-_LIST_FILES = {
-    "train": "shuffled_train_file_list.json",
-    "validation": "shuffled_val_file_list.json",
-    "test": "shuffled_test_file_list.json",
-}
-_CHALLENGE = ("train", "val", "test")
+_CHALLENGE = ("train", "val", "test")  # the same in names of folders and lists
 _MAX_BYTES = 16 * 2**20  # a shape of 3,000 points has 200 kB; whatever is larger is foreign
 
 
@@ -142,21 +141,14 @@ def _read_table(path: Path, columns: int | None = None) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True)
-class ShapeNetReader(Reader):
+class ShapeNetReader(CaseReader):
     """Reads shapes as voxel grids: `x` [1, S, S, S], `y` [S, S, S], `category` its name."""
 
-    shapes: tuple[ShapeFiles, ...]
-    size: int
     cache: Path | None = None
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """`<synset>/<name>` of every shape."""
-        return [shape.id for shape in self.shapes]
 
     def read(self, index: int, rng: np.random.Generator) -> dict[str, Any]:
         """Read and voxelize a shape; nothing about it is random."""
-        shape = self.shapes[index]
+        shape = self.cases[index]
         voxels = self._cached(shape) if self.cache else voxelize(*read_points(shape), self.size)
         return _as_sample(voxels, shape.category)
 
@@ -187,12 +179,7 @@ def _stamp(shape: ShapeFiles) -> NDArray[np.int64]:
 
 
 def open_reader(
-    directory: Path,
-    split: str,
-    *,
-    size: int = 64,
-    fold: int = 0,
-    cache: Path | None = None,
+    directory: Path, split: str, *, size: int = 64, fold: int = 0, cache: Path | None = None
 ) -> ShapeNetReader:
     """Open one split of a ShapeNet part directory.
 
@@ -254,14 +241,13 @@ def _strangers(folder: Path) -> Inventory:
 
 def _files(folder: Path, suffix: str) -> tuple[dict[str, Path], list[Problem]]:
     """Files by stem, and problems for files of another kind; hidden files do not count."""
-    entries = sorted(folder.iterdir()) if folder.is_dir() else []
-    visible = [path for path in entries if not path.name.startswith(".")]
+    files = visible(folder) if folder.is_dir() else []
     foreign = [
         Problem(str(path), f"a foreign file among the {suffix} files")
-        for path in visible
+        for path in files
         if path.suffix != suffix
     ]
-    return {path.stem: path for path in visible if path.suffix == suffix}, foreign
+    return {path.stem: path for path in files if path.suffix == suffix}, foreign
 
 
 def _pair_up(points: Path, labels: Path, splits: tuple[str, ...]) -> Inventory:
@@ -289,8 +275,8 @@ def _tables(folder: Path) -> Inventory:
 def _split_lists(directory: Path) -> dict[str, tuple[str, ...]]:
     """Shape id to splits, from the JSON lists; empty where there are none."""
     splits: dict[str, tuple[str, ...]] = {}
-    for split, name in _LIST_FILES.items():
-        path = directory / "train_test_split" / name
+    for split, name in zip(SPLITS, _CHALLENGE, strict=True):
+        path = directory / "train_test_split" / f"shuffled_{name}_file_list.json"
         if path.is_file():
             try:
                 entries = json.loads(path.read_bytes())
@@ -338,7 +324,7 @@ def check(shape: ShapeFiles) -> Checked:
             part = shape.category.parts[label - shape.category.first]
             yield "part", f"{label:02d} {shape.category.name} {part}"
 
-    return guarded(shape.id, shape.points, lambda: list(read()))
+    return guarded(shape.id, shape.points, read)
 
 
 def write(directory: Path, *, cases: int, size: int, seed: int, classes: int) -> None:
@@ -364,47 +350,8 @@ def sample(index: int, *, volume: tuple[int, int, int], seed: int, classes: int)
     return _as_sample(voxelize(shape.points, shape.labels, volume[-1]), shape.category)
 
 
-@dataclass(frozen=True)
-class Parts(Task):
-    """Part segmentation of shapes: cross-entropy over occupied voxels, mIoU as in the paper."""
-
-    goal: str = "miou"
-
-    def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        """Return the cross-entropy over a shape's occupied voxels, then over shapes."""
-        from ranp.datasets.losses import sample_cross_entropy
-
-        return sample_cross_entropy(output, batch["y"], ignored=EMPTY)
-
-    def measure(self, output: Tensor, batch: Batch) -> list[Measures]:
-        """Return a shape's category, which is given, and its IoU among the category's own parts."""
-        scores, labels = output.float().cpu().numpy(), batch["y"].cpu().numpy()
-        return [
-            {"category": name, "iou": shape_iou(scores[i], labels[i], category_named(name))}
-            for i, name in enumerate(batch["category"])
-        ]
-
-    def summarise(self, measures: Sequence[Measures]) -> dict[str, float]:
-        """Return the mIoU per category, and over categories weighted by their shapes."""
-        ious = [float(case["iou"]) for case in measures]
-        result = part_miou(ious, [str(case["category"]) for case in measures])
-        by_category = {f"miou {name}": value for name, value in result.by_category.items()}
-        return {"miou": result.overall, **by_category}
-
-
-def make_task(*, window: int, metadata: Metadata) -> Parts:
-    """Make the task of part segmentation."""
-    return Parts()
-
-
 def predict(
-    network: Predictor,
-    source: Path,
-    target: Path,
-    *,
-    size: int,
-    metadata: Metadata,
-    category: str | None,
+    network: Predictor, source: Path, target: Path, *, size: int, category: str | None, **_: Any
 ) -> dict[str, Any]:
     """Predict a point cloud (x y z in the first columns); write rows x y z label."""
     points = _read_cloud(source)
@@ -429,34 +376,6 @@ def _read_cloud(path: Path) -> NDArray[np.float64]:
     return table[:, :3]
 
 
-def draw(samples: Sequence[Mapping[str, Any]]) -> Any:
-    """Draw shapes as voxels, coloured by part, with a legend."""
-    from matplotlib.lines import Line2D
-
-    columns = min(4, len(samples))
-    figure, axes = make_figure(-(-len(samples) // columns), columns, 2.6, 2.8)
-    for axis, shown in zip(axes.flat, samples, strict=False):
-        labels, category = shown["y"].numpy(), category_named(shown["category"])
-        draw_voxels(axis, np.where(labels == EMPTY, -1, labels - category.first))
-        axis.set_title(category.name, fontsize=10)
-        handles = [
-            Line2D([], [], marker="s", linestyle="", color=COLOURS[k], label=part)
-            for k, part in enumerate(category.parts)
-            if (labels == category.first + k).any()
-        ]
-        axis.legend(
-            handles=handles,
-            fontsize=7,
-            ncols=3,
-            loc="upper center",
-            bbox_to_anchor=(0.5, 0.02),
-            frameon=False,
-            handletextpad=0.1,
-            columnspacing=0.8,
-        )
-    return figure
-
-
 register_dataset(
     Dataset(
         name="shapenet",
@@ -469,10 +388,10 @@ register_dataset(
         write=write,
         sample=sample,
         task_name="parts",
-        task=make_task,
+        task=lambda window, metadata: PartSegmentation(),
         predict=predict,
-        draw=draw,
-        categories=tuple(category.name for category in CATEGORIES),
+        draw=draw_parts,
+        categories=tuple(BY_NAME),
         has_cache=True,
     )
 )

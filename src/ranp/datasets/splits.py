@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +16,7 @@ FOLD_SEED = 2020
 """The seed of the folds; fixed, so that 'fold 0' is the same set of cases in every run."""
 
 
-def stratified_folds(strata: Mapping[str, str], folds: int = FOLDS) -> dict[str, int]:
+def stratified_folds(strata: Mapping[str, str]) -> dict[str, int]:
     """Deal cases to folds so that each stratum is spread as evenly as it can be.
 
     Per stratum, the sorted ids are shuffled and dealt in turn; the next stratum goes on where the
@@ -22,17 +24,16 @@ def stratified_folds(strata: Mapping[str, str], folds: int = FOLDS) -> dict[str,
 
     Args:
         strata: Case id to stratum (grade, or one name for all).
-        folds: Number of folds.
 
     Returns:
-        Case id to fold, 0 to folds - 1.
+        Case id to fold, 0 to 4.
     """
     assignment: dict[str, int] = {}
     for stratum in sorted(set(strata.values())):
         ids = sorted(case for case, name in strata.items() if name == stratum)
         rng = np.random.default_rng([FOLD_SEED, zlib.crc32(stratum.encode())])
         for position in rng.permutation(len(ids)):
-            assignment[ids[position]] = len(assignment) % folds
+            assignment[ids[position]] = len(assignment) % FOLDS
     return assignment
 
 
@@ -49,3 +50,15 @@ def in_split(case_fold: int | None, split: str, fold: int) -> bool:
     if not 0 <= fold < FOLDS:
         raise UsageError(f"fold must be 0 to {FOLDS - 1}, got {fold}")
     return case_fold is not None and (case_fold == fold) == (split == "validation")
+
+
+def choose_fold(directory: Path, cases: Sequence[Any], split: str, fold: int) -> tuple[Any, ...]:
+    """Return the cases of a split, by their `fold`.
+
+    Raises:
+        UsageError: There is none.
+    """
+    chosen = tuple(case for case in cases if in_split(case.fold, split, fold))
+    if not chosen:
+        raise UsageError(f"no case of split '{split}' in '{directory}': it has {len(cases)} cases")
+    return chosen

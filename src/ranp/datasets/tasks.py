@@ -6,14 +6,10 @@ into batches and over processes. Importing this module does not import torch.
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from ranp.files import write_text
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -158,19 +154,16 @@ class FunctionTask(Task):
         return self.measure_function(output, batch)
 
 
-def write_top_classes(path: Path, output: Tensor, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the five likeliest classes of a sample as JSON and return them.
+def top_classes(output: Tensor, names: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the five likeliest classes of a sample, with their probabilities.
 
     Args:
-        path: File to write.
         output: Logits [C].
-        metadata: Names of the classes by label, under "classes".
+        names: Names of the classes by label.
     """
-    probability, names = output.softmax(0), metadata.get("classes", {})
+    probability = output.softmax(0)
     best = probability.topk(min(5, len(probability)))
-    top = [
+    return [
         {"class": names.get(str(int(label)), str(int(label))), "probability": float(value)}
         for value, label in zip(best.values, best.indices, strict=True)
     ]
-    write_text(path, json.dumps(top, indent=1) + "\n")
-    return {"top5": top}

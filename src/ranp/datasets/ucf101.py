@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ranp.datasets.class_folders import LabelledPath
 from ranp.datasets.clips import CLIPS, ClipReader, check_clips, check_frames, write_clip
 from ranp.datasets.frames import DIVISOR
 from ranp.datasets.registry import register_dataset
@@ -23,22 +24,14 @@ _LISTS = {"train": "trainlist", "validation": "testlist"}
 _OFFICIAL_SPLITS = (1, 2, 3)
 
 
-@dataclass(frozen=True)
-class ClipFile:
-    """A clip: its name, file, class, and what it is for in each official split.
+@dataclass(frozen=True, kw_only=True)
+class ClipFile(LabelledPath):
+    """A clip, by its name in the lists; classes are in the order of `classInd.txt`.
 
     Attributes:
-        id: The file's name without suffix, as the lists write it.
-        path: The file.
-        label: The class, from 0, in the order of `classInd.txt`.
-        class_name: The class's name.
         splits: "train", "validation" or None for the official splits 1, 2, 3.
     """
 
-    id: str
-    path: Path
-    label: int
-    class_name: str
     splits: tuple[str | None, ...]
 
 
@@ -52,7 +45,7 @@ def open_reader(
         split: "train", or "validation" for the official test list.
         size: Edge of the frames: 112 for MobileNetV2, 224 for I3D.
         fold: The official split less one: 0, 1 or 2.
-        divisor: What colours are divided by, after the mean was taken off; 1 as the authors had it.
+        divisor: Divisor of the colours, after the mean is subtracted; the authors have 1.
     """
     if split not in _LISTS:
         raise UsageError(f"UCF101 has no split '{split}'; it has {', '.join(_LISTS)}")
@@ -72,7 +65,7 @@ def inventory(directory: Path) -> Inventory:
     files = sorted(p for p in directory.rglob("*.avi") if not p.name.startswith("."))
     by_name = {path.stem.lower(): path for path in files}
     clips = [
-        ClipFile(name, by_name[name.lower()], classes[class_name], class_name, splits)
+        ClipFile(name, by_name[name.lower()], classes[class_name], class_name, splits=splits)
         for name, (class_name, splits) in listed.items()
         if name.lower() in by_name
     ]
@@ -140,7 +133,7 @@ def check(clip: ClipFile) -> Checked:
             yield f"split {number}", split or "unlisted"
         yield from check_frames(clip)
 
-    return guarded(clip.id, clip.path, lambda: list(read()))
+    return guarded(clip.id, clip.path, read)
 
 
 def write(directory: Path, *, cases: int, size: int, seed: int, classes: int) -> None:

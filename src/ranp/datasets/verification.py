@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
@@ -35,8 +35,8 @@ class Inventory:
 
     Attributes:
         cases: Values that the kind's `check` takes; they travel to other processes.
-        problems: What is wrong with the listing itself: absent or foreign files.
-        notes: What is worth saying but not wrong: cases without a label, which readers skip.
+        problems: Problems of the listing itself: absent or foreign files.
+        notes: Remarks that are no problems: cases without a label, which readers skip.
     """
 
     cases: Sequence[Any]
@@ -49,9 +49,9 @@ class Checked:
     """One case after reading.
 
     Attributes:
-        case: Its id.
-        counts: What the report counts: (heading, value) pairs such as ("category", "Chair").
-        problems: What is wrong with it.
+        case: Id of the case.
+        counts: Pairs (heading, value) that the report counts, such as ("category", "Chair").
+        problems: Problems that were found in it.
     """
 
     case: str
@@ -88,7 +88,7 @@ class Report:
         }
 
 
-def guarded(case: str, path: Path, read: Callable[[], Sequence[tuple[str, str]]]) -> Checked:
+def guarded(case: str, path: Path, read: Callable[[], Iterable[tuple[str, str]]]) -> Checked:
     """Run a case's reading and turn the first error into a problem that names the file."""
     try:
         return Checked(case, counts=tuple(read()))
@@ -119,6 +119,11 @@ def nothing_more(checked: Sequence[Checked]) -> tuple[list[Problem], list[str]]:
     return [], []
 
 
+def visible(folder: Path) -> list[Path]:
+    """Return the entries of a folder by name; hidden files (macOS leaves many) do not count."""
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+
+
 def some(names: Sequence[str]) -> str:
     """Return the number of names and the first three of them."""
     shown = ", ".join(names[:3])
@@ -138,7 +143,7 @@ def check_all(
     cases that were lost are tried again one by one, and the one that kills is named.
 
     Args:
-        cases: What `check` takes.
+        cases: Arguments of `check`.
         check: A function at module level, since other processes must find it.
         workers: Number of processes; by default one per core.
         progress: Called after every case.

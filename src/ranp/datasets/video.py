@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ranp.errors import IntegrityError, UsageError
+from ranp.errors import IntegrityError, UsageError, import_extra
 from ranp.files import atomic_write
 
+_import_av = partial(import_extra, "av", "videos need PyAV", "video")
 MAX_EDGE = 4096
 """The largest frame edge that is decoded; a damaged header can claim anything."""
 MAX_FRAMES = 100_000
@@ -61,12 +62,16 @@ def read_frames(path: Path, start: int, count: int) -> NDArray[np.uint8]:
     if path.is_dir():
         files = _frame_files(path)
         _require_within(path, start, count, len(files))
-        return _stacked(path, [_read_frame(file) for file in files[start : start + count]])
+        pictures = [_read_frame(file) for file in files[start : start + count]]
+        if len({picture.shape for picture in pictures}) != 1:
+            raise IntegrityError(f"'{path}' is damaged: its frames change size")
+        return np.stack(pictures)
     with _opened(path) as (container, stream):
         _require_within(path, start, count, stream.frames)
         ordered = not stream.codec_context.has_b_frames and container.format.name == "avi"
         if ordered:
-            container.seek(_timestamp(stream, start), stream=stream, backward=True)
+            stamp = int(start / stream.average_rate / stream.time_base)
+            container.seek(stamp, stream=stream, backward=True)
         frames: list[NDArray[np.uint8]] = []
         number = -1
         for frame in container.decode(stream):
@@ -75,7 +80,8 @@ def read_frames(path: Path, start: int, count: int) -> NDArray[np.uint8]:
             if frame.is_corrupt or (ordered and stamp != number):
                 raise IntegrityError(f"'{path}' is damaged at frame {number}")
             if number >= start:
-                frames.append(_as_rgb(path, frame, stream))
+                _check_frame(path, frame, stream)
+                frames.append(np.asarray(frame.to_ndarray(format="rgb24"), np.uint8))
             if len(frames) == count:
                 return np.stack(frames)
         raise IntegrityError(
@@ -97,7 +103,7 @@ def _frame_files(folder: Path) -> list[Path]:
 
 def _read_frame(path: Path) -> NDArray[np.uint8]:
     """Decode a picture."""
-    av = _pyav()
+    av = _import_av()
     try:
         with path.open("rb") as file, av.open(file, mode="r") as container:
             stream = container.streams.video[0]
@@ -110,12 +116,6 @@ def _read_frame(path: Path) -> NDArray[np.uint8]:
             return np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
     except (av.FFmpegError, OSError, ValueError, EOFError, IndexError, MemoryError) as error:
         raise IntegrityError(f"'{path}' is damaged or not a picture: {error}") from error
-
-
-def _stacked(folder: Path, frames: list[NDArray[np.uint8]]) -> NDArray[np.uint8]:
-    if len({frame.shape for frame in frames}) != 1:
-        raise IntegrityError(f"'{folder}' is damaged: its frames change size")
-    return np.stack(frames)
 
 
 def count_frames(path: Path) -> int:
@@ -141,7 +141,7 @@ def count_frames(path: Path) -> int:
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
     """Yield a video's container and its only video stream; turn FFmpeg's errors into ours."""
-    av = _pyav()
+    av = _import_av()
     try:
         # By file object, not by name: FFmpeg would take some names for URLs or patterns.
         with path.open("rb") as file, av.open(file, mode="r") as container:
@@ -167,10 +167,6 @@ def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
         ) from error
 
 
-def _timestamp(stream: Any, frame: int) -> int:
-    return int(frame / stream.average_rate / stream.time_base)
-
-
 def _frame_number(stream: Any, frame: Any) -> int:
     """A frame's number by its time stamp; -1 without one."""
     if frame.pts is None:
@@ -184,16 +180,11 @@ def _check_frame(path: Path, frame: Any, stream: Any) -> None:
         raise IntegrityError(f"'{path}' is damaged: its frames change size")
 
 
-def _as_rgb(path: Path, frame: Any, stream: Any) -> NDArray[np.uint8]:
-    _check_frame(path, frame, stream)
-    return np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
-
-
-def write_video(path: Path, frames: NDArray[np.uint8], rate: int = 25) -> None:
+def write_video(path: Path, frames: NDArray[np.uint8]) -> None:
     """Write RGB frames [T, H, W, 3] as an .avi in MPEG-4, the format of UCF101."""
-    av = _pyav()
+    av = _import_av()
     with atomic_write(path) as file, av.open(file, mode="w", format="avi") as container:
-        stream = container.add_stream("mpeg4", rate=rate)
+        stream = container.add_stream("mpeg4", rate=25)
         stream.height, stream.width = frames.shape[1:3]
         stream.pix_fmt = "yuv420p"
         stream.codec_context.codec_tag = "XVID"
@@ -203,12 +194,3 @@ def write_video(path: Path, frames: NDArray[np.uint8], rate: int = 25) -> None:
         for frame in frames:
             container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
         container.mux(stream.encode(None))
-
-
-def _pyav() -> ModuleType:
-    try:
-        import av
-    except ImportError as error:
-        raise UsageError('videos need PyAV: pip install "ranp[video]"') from error
-    module: ModuleType = av
-    return module

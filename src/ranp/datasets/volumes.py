@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,15 +23,22 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from ranp.datasets.class_folders import LabelledPath, choose_split, list_class_folders
+from ranp.datasets.class_folders import (
+    ClassReader,
+    LabelledPath,
+    choose_split,
+    count_case,
+    list_class_folders,
+    predict_classes,
+)
 from ranp.datasets.crops import centre_corner, crop_or_pad, normalise
 from ranp.datasets.nifti import read_volume
 from ranp.datasets.parts import CATEGORIES
 from ranp.datasets.pictures import draw_voxels, make_figure
-from ranp.datasets.registry import Dataset, Facts, Metadata, Predictor, Reader, register_dataset
+from ranp.datasets.registry import Dataset, Facts, register_dataset
 from ranp.datasets.splits import stratified_folds
 from ranp.datasets.synthetic.shapes import draw_shape
-from ranp.datasets.tasks import Classification, write_top_classes
+from ranp.datasets.tasks import Classification
 from ranp.datasets.verification import Checked, Inventory, check_range, guarded
 from ranp.datasets.voxels import check_size, voxelize
 from ranp.errors import IntegrityError, UsageError
@@ -41,13 +48,6 @@ _SUFFIXES = (".npy", ".npz", ".nii", ".nii.gz")
 _DAMAGE = (OSError, EOFError, ValueError, KeyError, SyntaxError, zlib.error, zipfile.BadZipFile)
 _SPLITS = {"train": "train", "val": "validation", "test": "test"}
 _MAX_BYTES, _MAX_RATIO = 512 * 2**20, 256  # a small file that claims more is a bomb
-
-
-@dataclass(frozen=True)
-class VolumeFile(LabelledPath):
-    """A volume with its class: a file, or entry `index` of an archive."""
-
-    index: int | None = None
 
 
 def read_array(path: Path) -> NDArray[Any]:
@@ -188,25 +188,21 @@ def inventory(directory: Path) -> Inventory:
     """List the volumes of a directory, by class."""
     path = _archive_path(directory)
     if path is None:
-        found = list_class_folders(
+        return list_class_folders(
             directory, lambda case: case.name.endswith(_SUFFIXES), ".npy, .npz or .nii.gz volumes"
-        )
-        return Inventory(
-            [VolumeFile(**vars(case)) for case in found.cases], found.problems, found.notes
         )
     archive = open_archive(path)
     strata = {f"{index}": archive.names[label] for index, label in enumerate(archive.labels)}
     folds = {} if archive.splits[0] else stratified_folds(strata)
+    rows = zip(archive.ids, archive.labels.tolist(), archive.splits, strict=True)
     cases = [
-        VolumeFile(id, path, int(label), archive.names[label], split, folds.get(str(index)), index)
-        for index, (id, label, split) in enumerate(
-            zip(archive.ids, archive.labels, archive.splits, strict=True)
-        )
+        LabelledPath(id, path, label, archive.names[label], split, folds.get(str(index)), index)
+        for index, (id, label, split) in enumerate(rows)
     ]
     return Inventory(cases)
 
 
-def read_raw_grid(case: VolumeFile) -> NDArray[Any]:
+def read_raw_grid(case: LabelledPath) -> NDArray[Any]:
     """Read a volume [C, D, H, W] as it is stored."""
     if case.index is not None:
         grid = open_archive(case.path).volume(case.index)
@@ -222,7 +218,7 @@ def read_raw_grid(case: VolumeFile) -> NDArray[Any]:
     return grid
 
 
-def read_grid(case: VolumeFile) -> NDArray[np.float32]:
+def read_grid(case: LabelledPath) -> NDArray[np.float32]:
     """Read a volume [C, D, H, W]: occupancy as it is, anything else as a z-score."""
     grid = read_raw_grid(case)
     if grid.dtype.kind == "b" or (grid.dtype.kind in "iu" and 0 <= grid.min() <= grid.max() <= 1):
@@ -230,36 +226,21 @@ def read_grid(case: VolumeFile) -> NDArray[np.float32]:
     return np.stack([normalise(channel, np.ones(channel.shape, bool)) for channel in grid])
 
 
-@dataclass(frozen=True)
-class GridReader(Reader):
+class GridReader(ClassReader):
     """Reads volumes in cubes: `x` [C, S, S, S] and the class `y`.
 
     Volumes are centred and padded with zeros or cropped; for training they are shifted at random
     by up to a sixteenth of the edge.
     """
 
-    volumes: tuple[VolumeFile, ...]
-    size: int
-    training: bool
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """Names of the volumes."""
-        return [volume.id for volume in self.volumes]
-
-    @property
-    def metadata(self) -> Metadata:
-        """Names of the classes."""
-        return {"classes": {str(volume.label): volume.class_name for volume in self.volumes}}
-
     def read(self, index: int, rng: np.random.Generator) -> dict[str, Any]:
         """Read a volume and bring it to the size of the cube."""
-        grid = read_grid(self.volumes[index])
+        grid = read_grid(self.cases[index])
         corner = np.array(centre_corner(grid.shape[1:], self.size))
         if self.training:
             corner += rng.integers(-(self.size // 16), self.size // 16 + 1, 3)
         x = crop_or_pad(grid, tuple(corner.tolist()), self.size)
-        return {"x": x, "y": self.volumes[index].label}
+        return {"x": x, "y": self.cases[index].label}
 
 
 def open_reader(directory: Path, split: str, *, size: int = 32, fold: int = 0) -> GridReader:
@@ -268,17 +249,16 @@ def open_reader(directory: Path, split: str, *, size: int = 32, fold: int = 0) -
     return GridReader(volumes, size, split == "train")
 
 
-def check(volume: VolumeFile) -> Checked:
+def check(volume: LabelledPath) -> Checked:
     """Read a volume and count its class, split and shape."""
 
     def read() -> Iterator[tuple[str, str]]:
         grid = read_raw_grid(volume)
         check_range(volume.path, grid)
-        yield "class", volume.class_name
-        yield ("split", volume.split) if volume.split else ("fold", str(volume.fold))
+        yield from count_case(volume)
         yield "shape", "x".join(map(str, grid.shape[1:]))
 
-    return guarded(volume.id, volume.path, lambda: list(read()))
+    return guarded(volume.id, volume.path, read)
 
 
 def describe(directory: Path) -> Facts:
@@ -319,26 +299,6 @@ def sample(index: int, *, volume: tuple[int, int, int], seed: int, classes: int)
     return {"x": _draw(index, volume[-1], seed, classes), "y": index % classes}
 
 
-def make_task(*, window: int, metadata: Metadata) -> Classification:
-    """Make the task: cross-entropy, top-1 and top-5 accuracy."""
-    return Classification()
-
-
-def predict(
-    network: Predictor,
-    source: Path,
-    target: Path,
-    *,
-    size: int,
-    metadata: Metadata,
-    category: str | None,
-) -> dict[str, Any]:
-    """Predict a volume; write its five likeliest classes as JSON."""
-    volume = VolumeFile(source.name, source, label=0, class_name="", split=None)
-    read = GridReader((volume,), size, training=False).read(0, np.random.default_rng(0))
-    return write_top_classes(target, network(read["x"]), metadata)
-
-
 def draw(samples: Sequence[Mapping[str, Any]]) -> Any:
     """Draw occupancy as voxels, anything else as the slice in the middle."""
     columns = min(4, len(samples))
@@ -366,8 +326,8 @@ register_dataset(
         write=write,
         sample=sample,
         task_name="classification",
-        task=make_task,
-        predict=predict,
+        task=lambda window, metadata: Classification(),
+        predict=partial(predict_classes, GridReader),
         draw=draw,
         classes=10,
     )

@@ -42,7 +42,7 @@ class Motion:
         degrees: Direction of drift, halting and swing; 0 is sideways, 90 up.
         spin: Radians per frame that a patch turns. The sign counts where a sideways way or an
             orbit gives it a meaning that survives mirroring: rolling forwards or backwards.
-        radius: Of an orbit.
+        radius: Radius of an orbit.
     """
 
     path: str
