@@ -43,7 +43,7 @@ _OTHER_NORMS = (
 def glorot_normal_(
     model: nn.Module, *, gamma: Gamma = "uniform", generator: torch.Generator | None = None
 ) -> None:
-    """Initialises a network in place with weights from N(0, 2 / (fan_in + fan_out)).
+    """Initialize a network in place with weights from N(0, 2 / (fan_in + fan_out)).
 
     A convolution's fans are its channels times the volume of its kernel. Biases become 0,
     batch norms get their `gamma`, beta 0 and fresh running statistics, other norms become the
@@ -62,16 +62,10 @@ def glorot_normal_(
 def orthogonal_(
     model: nn.Module, *, gamma: Gamma = "uniform", generator: torch.Generator | None = None
 ) -> None:
-    """Initialises a network in place with orthogonal weights; the rest as `glorot_normal_` does.
+    """Initialize a network in place with orthogonal weights; the rest as `glorot_normal_` does.
 
     A weight of shape (a, b, ...) taken as an a x (b ...) matrix has orthonormal rows, or
     orthonormal columns where it has more rows than columns.
-
-    Args:
-        model: Any network.
-        gamma: Batch norm scales: "uniform" draws them from U(0, 1) as the paper does, "ones" not.
-        generator: Source of random numbers; PyTorch's global one if not given. The network may
-            live on another device than the generator.
     """
     _initialize(model, nn.init.orthogonal_, gamma, generator)
 
@@ -98,7 +92,7 @@ def _initialize(
 def _initialize_weight(
     name: str, module: nn.Module, draw: _Draw, generator: torch.Generator | None
 ) -> None:
-    """Draws a module's weight, also where it is computed from other parameters."""
+    """Draw a module's weight, also where it is computed from other parameters."""
     own = dict(module.named_parameters(recurse=False))
     if "weight" in own:
         _fill(own["weight"], draw, generator)
@@ -129,7 +123,7 @@ def _initialize_weight(
 
 
 def _fill(tensor: Tensor, draw: _Draw, generator: torch.Generator | None) -> None:
-    """Draws into a tensor, by way of a copy where it cannot be drawn in place.
+    """Draw into a tensor, by way of a copy where it cannot be drawn in place.
 
     That is where the generator is of another device, and for 16-bit numbers: there is no
     orthogonalisation of those, and no sense in other weights than the rounded 32-bit ones.

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from ranp.errors import UsageError, suggest
+from ranp.errors import UsageError, lookup
 
 Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
 
@@ -89,14 +89,8 @@ def network_names() -> list[str]:
 
 
 def find_network(name: str) -> NetworkSpec:
-    """Return the spec of a network.
-
-    Raises:
-        UsageError: The name is unknown; the closest one is suggested.
-    """
-    if name not in NETWORKS:
-        raise UsageError(f"unknown network '{name}'.{suggest(name, NETWORKS)}")
-    return NETWORKS[name]
+    """Return the spec of a network; raise `UsageError` if there is none."""
+    return lookup(NETWORKS, name, "network")
 
 
 def build_network(name: str, **options: Any) -> nn.Module:

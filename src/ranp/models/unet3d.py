@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ranp.errors import UsageError
 from ranp.models.registry import register_network
+
+_SHAPENET: Any = {"input_shape": (1, 1, 64, 64, 64), "classes": 50, "dataset": "shapenet"}
 
 
 @register_network("unet3d", about="3D-UNet of any depth and width")
@@ -24,20 +28,16 @@ from ranp.models.registry import register_network
 @register_network(
     "unet3d-23-shapenet",
     options={"in_channels": 1, "classes": 50, "levels": 6, "base_width": 64, "softmax": True},
-    input_shape=(1, 1, 64, 64, 64),
-    classes=50,
     about="3D-UNet with 23 layers, part segmentation of voxelised shapes",
-    dataset="shapenet",
     sparsity=0.80,
+    **_SHAPENET,
 )
 @register_network(
     "unet3d-shapenet",
     options={"in_channels": 1, "classes": 50, "levels": 4, "base_width": 64, "softmax": True},
-    input_shape=(1, 1, 64, 64, 64),
-    classes=50,
     about="3D-UNet with 15 layers, part segmentation of voxelised shapes",
-    dataset="shapenet",
     sparsity=0.7824,
+    **_SHAPENET,
 )
 class UNet3D(nn.Module):
     """3D-UNet with any number of levels.
