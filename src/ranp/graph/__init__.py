@@ -14,7 +14,7 @@ from ranp.graph.inputs import ExampleInput, Inputs, TensorShape, describe_inputs
 from ranp.graph.operation import rule
 from ranp.graph.propagation import IS_OUTPUT, Contraction, Extent, ModuleCall, is_leaf
 from ranp.graph.replay import Divergence, check
-from ranp.graph.surgery import index_dims, named_tensors
+from ranp.graph.surgery import index_dims, named_tensors, shape_difference, tensor_shapes
 
 __all__ = [
     "IS_OUTPUT",
@@ -41,8 +41,10 @@ __all__ = [
     "protect_patterns",
     "rebuild_slim",
     "rule",
+    "shape_difference",
     "slim_meta_copy",
     "split_batch",
+    "tensor_shapes",
     "unwrap",
     "with_batch",
 ]

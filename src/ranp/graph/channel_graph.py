@@ -56,8 +56,8 @@ class ChannelGraph:
         calls: Calls of leaf modules in eval mode.
         contractions: Convolutions and matrix products in eval mode.
         inputs: What the network was traced with.
-        notes: What was found out by trial, for people to read.
-        passes: What each forward that was traced left behind.
+        notes: Findings of trial slimming, for people to read.
+        passes: Recorded operations of each forward that was traced.
         switches: Attributes that were switched to reach more layers, and their values.
     """
 

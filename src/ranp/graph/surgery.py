@@ -21,6 +21,21 @@ def named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     yield from model.named_buffers()
 
 
+def tensor_shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a model's parameters and buffers, by name."""
+    return {name: tuple(tensor.shape) for name, tensor in named_tensors(model)}
+
+
+def shape_difference(
+    left: Mapping[str, tuple[int, ...]], right: Mapping[str, tuple[int, ...]]
+) -> tuple[str, object, object] | None:
+    """Return the first name with different shapes, and both; "missing" where there is none."""
+    for name in dict.fromkeys([*left, *right]):
+        if left.get(name) != right.get(name):
+            return name, left.get(name, "missing"), right.get(name, "missing")
+    return None
+
+
 @contextmanager
 def training_mode(model: nn.Module, training: bool) -> Iterator[None]:
     """Set train or eval mode without running the model's own `train`, and set it back."""

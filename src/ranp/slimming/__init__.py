@@ -2,7 +2,14 @@
 
 from ranp.slimming.plan import KeptLayer, Plan
 from ranp.slimming.slim import Init, check_init, slim_model
-from ranp.slimming.weights import check_marks, load_weights, mark, marks, save_weights
+from ranp.slimming.weights import (
+    check_marks,
+    copy_tensors,
+    load_weights,
+    mark,
+    marks,
+    save_weights,
+)
 
 __all__ = [
     "Init",
@@ -10,6 +17,7 @@ __all__ = [
     "Plan",
     "check_init",
     "check_marks",
+    "copy_tensors",
     "load_weights",
     "mark",
     "marks",

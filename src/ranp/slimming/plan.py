@@ -22,7 +22,8 @@ from ranp.graph import (
     Inputs,
     TensorShape,
     build_graph,
-    named_tensors,
+    shape_difference,
+    tensor_shapes,
     unwrap,
 )
 from ranp.schemas import validate
@@ -53,8 +54,8 @@ class Plan:
         costs: Resources of the full and of the slim network.
         protect: Layers that the user protected.
         switches: Attributes of the network that may be switched (see `ranp.graph.build_graph`).
-        network: What the network is called on the command line, if it has a name.
-        versions: Of the software that made the plan.
+        network: Name of the network on the command line, if it has one.
+        versions: Versions of the software that made the plan.
     """
 
     layers: Mapping[str, KeptLayer]
@@ -139,7 +140,7 @@ class Plan:
         Args:
             model: An instance of the network that the plan was made for.
             init: "fresh" (Glorot-normal), "orthogonal", or "keep" the model's own weights.
-            seed: For new weights.
+            seed: Seed of new weights.
             transfer: Whether the first layer may take another number of input channels and the
                 last give another number of classes (the paper's transfer between data sets).
             example_input: What to trace the model with, if not what the plan was made with.
@@ -196,14 +197,13 @@ class Plan:
         return alive
 
     def _check_shapes(self, model: nn.Module) -> None:
-        shapes = {name: tuple(tensor.shape) for name, tensor in named_tensors(model)}
-        for name in dict.fromkeys([*self.shapes, *shapes]):
-            if shapes.get(name) != self.shapes.get(name):
-                raise IntegrityError(
-                    f"the plan is for another network: '{name}' is "
-                    f"{self.shapes.get(name, 'missing')} in the plan and "
-                    f"{shapes.get(name, 'missing')} in the model"
-                )
+        difference = shape_difference(self.shapes, tensor_shapes(model))
+        if difference is not None:
+            name, there, here = difference
+            raise IntegrityError(
+                f"the plan is for another network: '{name}' is {there} in the plan and {here} in "
+                "the model"
+            )
 
     def _example(self, model: nn.Module, transfer: bool) -> ExampleInput:
         args, kwargs = _inputs_from_json(self.inputs, like=next(model.parameters()))
@@ -227,6 +227,7 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain values, to be stored inside another JSON file."""
+        switches = {name: list(values) for name, values in self.switches.items()}
         return {
             "schema": _SCHEMA,
             "kind": "plan",
@@ -236,7 +237,7 @@ class Plan:
             "costs": {name: dict(totals) for name, totals in self.costs.items()},
             "versions": dict(self.versions),
             "protect": list(self.protect),
-            **_switches_to_json(self.switches),
+            **({"switches": switches} if switches else {}),  # plans of earlier versions had none
             "inputs": dict(self.inputs),
             "layers": [
                 {"name": name, "neurons": layer.neurons, "kept": list(layer.kept)}
@@ -277,11 +278,6 @@ class Plan:
             network=content["network"],
             versions=content["versions"],
         )
-
-
-def _switches_to_json(switches: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
-    """Return the entry of a plan's switches; none without any, as in plans of earlier versions."""
-    return {"switches": {k: list(v) for k, v in switches.items()}} if switches else {}
 
 
 def _inputs_to_json(inputs: Inputs) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from ranp.graph import (
     index_dims,
     named_tensors,
     rebuild_slim,
+    shape_difference,
+    tensor_shapes,
     unwrap,
 )
 from ranp.models.initialization import glorot_normal_, orthogonal_
@@ -44,7 +46,7 @@ def slim_model(
         alive: Which channel classes stay.
         init: "keep" copies the surviving weights; "fresh" (Glorot-normal, what the paper trains
             from) and "orthogonal" draw new ones with batch norm scales of one.
-        seed: For the new weights.
+        seed: Seed of the new weights.
     """
     check_init(init)
     model = unwrap(model)
@@ -67,14 +69,13 @@ def slim_model(
 
 def check_same_shapes(model: nn.Module, graph: ChannelGraph) -> None:
     """Refuse a model that is not the one the graph was built from."""
-    shapes = {name: tuple(tensor.shape) for name, tensor in named_tensors(model)}
-    for name in graph.shapes.keys() | shapes.keys():
-        expected = graph.shapes[name].shape if name in graph.shapes else None
-        if shapes.get(name) != expected:
-            raise IntegrityError(
-                f"this is another network: '{name}' is {shapes.get(name, 'missing')} here and "
-                f"{expected or 'missing'} in the graph"
-            )
+    expected = {name: tensor.shape for name, tensor in graph.shapes.items()}
+    difference = shape_difference(tensor_shapes(model), expected)
+    if difference is not None:
+        name, here, there = difference
+        raise IntegrityError(
+            f"this is another network: '{name}' is {here} here and {there} in the graph"
+        )
 
 
 def _kept_slots(graph: ChannelGraph, alive: Alive, name: str) -> tuple[Tensor | None, ...]:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ranp.errors import IntegrityError
 from ranp.files import load_tensors, save_tensors
-from ranp.graph import named_tensors, unwrap
+from ranp.graph import named_tensors, shape_difference, tensor_shapes, unwrap
 
 
 def save_weights(model: nn.Module, path: str | Path) -> None:
@@ -54,7 +54,6 @@ def check_marks(model: nn.Module, metadata: Mapping[str, str], path: str | Path)
 _MARKS = "_ranp_belongs_to"
 
 
-@torch.no_grad()
 def load_weights(model: nn.Module, path: str | Path) -> None:
     """Read weights into a model of the same shapes.
 
@@ -68,14 +67,27 @@ def load_weights(model: nn.Module, path: str | Path) -> None:
             f"'{path}' is not valid: field 'kind' is '{metadata.get('kind')}', expected 'weights'"
         )
     check_marks(model, metadata, path)
-    own = dict(named_tensors(model))
-    for name in dict.fromkeys([*own, *tensors]):
-        here = tuple(own[name].shape) if name in own else "missing"
-        there = tuple(tensors[name].shape) if name in tensors else "missing"
-        if here != there:
-            raise IntegrityError(
-                f"weights '{path}' are of another network: '{name}' is {there} in the file and "
-                f"{here} in the model"
-            )
-    for name, tensor in own.items():
+    copy_tensors(model, tensors, f"weights '{path}' are")
+
+
+@torch.no_grad()
+def copy_tensors(model: nn.Module, tensors: Mapping[str, Tensor], what: str) -> None:
+    """Copy stored tensors into a model of the same shapes.
+
+    Args:
+        model: The model.
+        tensors: Parameters and buffers by name.
+        what: File that they are from, and a verb, for the message.
+
+    Raises:
+        IntegrityError: A shape differs; the model is not changed then.
+    """
+    stored = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    difference = shape_difference(tensor_shapes(model), stored)
+    if difference is not None:
+        name, here, there = difference
+        raise IntegrityError(
+            f"{what} of another network: '{name}' is {there} in the file and {here} in the model"
+        )
+    for name, tensor in named_tensors(model):
         tensor.copy_(tensors[name])

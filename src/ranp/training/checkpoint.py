@@ -18,7 +18,7 @@ from ranp.errors import IntegrityError
 from ranp.files import canonical_json, load_tensors, save_tensors
 from ranp.graph import named_tensors
 from ranp.schemas import parse_metadata
-from ranp.slimming import check_marks, marks
+from ranp.slimming import check_marks, copy_tensors, marks
 
 _SCHEMA = 1
 _WEIGHTS, _OPTIMIZER = "model/", "optimizer/"
@@ -89,19 +89,8 @@ def load_checkpoint(
         raise IntegrityError(f"'{path}' holds {metadata.get('kind', 'tensors')}, not a checkpoint")
     state = parse_metadata(metadata, "state", "checkpoint", path)
     check_marks(model, metadata, path)
-    own = dict(named_tensors(model))
-    stored = {n.removeprefix(_WEIGHTS): t for n, t in tensors.items() if n.startswith(_WEIGHTS)}
-    for name in dict.fromkeys([*own, *stored]):
-        here = tuple(own[name].shape) if name in own else "missing"
-        there = tuple(stored[name].shape) if name in stored else "missing"
-        if here != there:
-            raise IntegrityError(
-                f"checkpoint '{path}' is of another network: '{name}' is {there} in the file and "
-                f"{here} in the network"
-            )
-    with torch.no_grad():
-        for name, tensor in own.items():
-            tensor.copy_(stored[name])
+    weights = {n.removeprefix(_WEIGHTS): t for n, t in tensors.items() if n.startswith(_WEIGHTS)}
+    copy_tensors(model, weights, f"checkpoint '{path}' is")
     if optimizer is not None:
         _load_optimizer(optimizer, tensors)
     return Progress(**state["progress"]), state["scaler"]

@@ -156,7 +156,7 @@ class LoopConfig(Section):
         epochs: Passes over the training set.
         batch: Samples of one forward pass over all devices together.
         accumulate: Forward passes per step of the optimizer.
-        clip: The largest norm of the gradient; larger ones are scaled down.
+        clip: Maximum norm of the gradient (gradient clipping).
         precision: "32", "bf16" or "16"; the latter two are mixed.
         recompute: Activation checkpointing: less memory, more time.
         channels_last: Channels-last memory layout, often faster.
@@ -164,9 +164,9 @@ class LoopConfig(Section):
         optimize: Before the first step, look for faster ways to compute the same network on this
             CPU (`ranp.optimize`, which chooses the memory layout, too). Numbers are rounded
             differently then, and a run that is resumed need not end with the same bits.
-        seed: For weights, order, crops and dropout.
+        seed: Seed of weights, order, crops and dropout.
         validate_every: Epochs between validations; the last five are validated in any case.
-        checkpoint_minutes: A checkpoint inside an epoch after as much time.
+        checkpoint_minutes: Minutes between checkpoints inside an epoch.
     """
 
     optimizer: OptimizerConfig

@@ -1,4 +1,4 @@
-"""Who is told how a training run goes: the run's own log, TensorBoard, a progress bar, a test."""
+"""Listeners (callbacks) of a training run: its own log, TensorBoard, a progress bar, a test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Step:
     """One step of the optimizer.
 
     Attributes:
-        epoch: From 1.
+        epoch: Number of the epoch, from 1.
         batch: Batches of the epoch that are done.
         batches: Batches of the epoch.
         loss: The loss, over all processes.

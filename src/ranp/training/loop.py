@@ -345,7 +345,7 @@ def evaluate(
 
 
 def _seed(*position: int) -> None:
-    """Seeds torch (dropout and the like) by a position in the run."""
+    """Seed torch (dropout and the like) by a position in the run."""
     state = np.random.SeedSequence(position).generate_state(1, np.uint64)
     torch.manual_seed(int(state[0]) >> 1)
 

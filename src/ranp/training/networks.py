@@ -17,7 +17,7 @@ def build_network(config: NetworkConfig, factory: Factory | None = None) -> nn.M
     """Build the full network.
 
     Args:
-        config: Its name and options.
+        config: Name and options of the network.
         factory: What a name such as `package.module:factory` stands for. It must come from the
             command line or from code: a stored configuration alone imports nothing.
     """

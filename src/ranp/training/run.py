@@ -115,6 +115,7 @@ def _train(job: Job, devices: int, nodes: int, listener: Listener | None) -> dic
     )
     task = trainer.task
     progress = trainer.fit()
+    optimized = optimization_of(trainer.model) if config.optimize else None
     record = {
         "schema": SCHEMA,
         "kind": "record",
@@ -132,7 +133,7 @@ def _train(job: Job, devices: int, nodes: int, listener: Listener | None) -> dic
         "slim": network.slim.totals() if network.slim else None,
         "seed": config.seed,
         "processes": fabric.world_size,
-        "optimization": _optimization(trainer.model) if config.optimize else None,
+        "optimization": optimized and {"kept": optimized.kept, "speedup": optimized.speedup},
         "data": read_run_file(job.directory, "data.json", "data")["fingerprint"],
         "device": _device_name(fabric),
         "versions": {
@@ -230,12 +231,6 @@ def averaged(history: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
         }
         for name, values in columns.items()
     }
-
-
-def _optimization(model: nn.Module) -> dict[str, Any]:
-    """Return what `ranp.optimize` kept, and the speedup."""
-    record = optimization_of(model)
-    return {"kept": record.kept, "speedup": record.speedup}
 
 
 def _device_name(fabric: Fabric) -> str:

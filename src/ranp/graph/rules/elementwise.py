@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from torch import Tensor
 
@@ -21,6 +21,13 @@ def unite_dims(p: Propagator, dims: Sequence[Dim], reason: str) -> Dim:
     for other in labelled[1:]:
         p.space.unite(labelled[0], other)
     return labelled[0] if labelled else None
+
+
+def pin_tensors(p: Propagator, tensors: Iterable[Tensor], reason: str) -> None:
+    """Pin every dimension of some tensors."""
+    for tensor in tensors:
+        for dim in p.dims(tensor):
+            p.pin(dim, reason)
 
 
 def broadcast(p: Propagator, operands: Sequence[Tensor], shape: Sequence[int]) -> Dims:

@@ -10,7 +10,7 @@ import torch
 from ranp.graph.labels import Dim, Dims, LabelArray, concrete, unite_rows
 from ranp.graph.operation import Operation, picker, rule
 from ranp.graph.propagation import Propagator
-from ranp.graph.rules.elementwise import broadcast, unite_dims
+from ranp.graph.rules.elementwise import broadcast, pin_tensors, unite_dims
 
 
 def _replace(dims: Dims, index: int, new: Dim) -> Dims:
@@ -67,17 +67,9 @@ def slice_(p: Propagator, op: Operation) -> Dims:
     return _sliced(dims, op)
 
 
-@rule("select")
+@rule("select", "unbind")
 def select(p: Propagator, op: Operation) -> Dims:
-    """A single slot."""
-    dims = p.dims(op["self"])
-    p.pin(dims[op["dim"]], "it is picked by number")
-    return _drop(dims, op["dim"])
-
-
-@rule("unbind")
-def unbind(p: Propagator, op: Operation) -> Dims:
-    """Every slot becomes a tensor of its own."""
+    """A single slot; with `unbind`, every slot becomes a tensor of its own."""
     dims = p.dims(op["self"])
     p.pin(dims[op["dim"]], "it is picked by number")
     return _drop(dims, op["dim"])
@@ -170,9 +162,7 @@ def pick_along(p: Propagator, op: Operation) -> Dims:
     source, dim = op["self"], op["dim"]
     dims = p.dims(source)
     p.pin(dims[dim], "it is picked by index")
-    for other in op.inputs[1:]:
-        for labels in p.dims(other):
-            p.pin(labels, "it is an index or picked by one")
+    pin_tensors(p, op.inputs[1:], "it is an index or picked by one")
     kept = tuple(
         labels if i != dim % len(dims) and size == op.output.shape[i] else None
         for i, (labels, size) in enumerate(zip(dims, source.shape, strict=True))
@@ -187,7 +177,7 @@ def index(p: Propagator, op: Operation) -> Dims:
     indexed = [i for i, number in enumerate(indices) if number is not None]
     contiguous = indexed == list(range(indexed[0], indexed[-1] + 1))
     if not contiguous or any(indices[i].dtype == torch.bool for i in indexed):
-        _pin_all(p, op, "it is picked by index")
+        pin_tensors(p, op.inputs, "it is picked by index")
         return (None,) * op.output.dim()
     for i in indexed:
         p.pin(dims[i], "it is picked by index")
@@ -198,14 +188,8 @@ def index(p: Propagator, op: Operation) -> Dims:
 @rule("index_put", "index_put_", "_index_put_impl_", "masked_scatter", "masked_scatter_")
 def index_put(p: Propagator, op: Operation) -> Dims:
     """Written by number: nothing of what is written to, or with, can go."""
-    _pin_all(p, op, "it is written by index")
+    pin_tensors(p, op.inputs, "it is written by index")
     return p.dims(op["self"])
-
-
-def _pin_all(p: Propagator, op: Operation, reason: str) -> None:
-    for tensor in op.inputs:
-        for labels in p.dims(tensor):
-            p.pin(labels, reason)
 
 
 @rule("embedding")
@@ -245,7 +229,6 @@ def repeat_interleave(p: Propagator, op: Operation) -> Dims:
     """Each slot several times in a row."""
     dims, dim, count = p.dims(op["self"]), op.get("dim"), op.get("repeats")
     if dim is None or not isinstance(count, int):
-        for labels in dims:
-            p.pin(labels, "it is repeated by a tensor of numbers")
+        pin_tensors(p, [op["self"]], "it is repeated by a tensor of numbers")
         return (None,) * op.output.dim()
     return _along(dims, dim, lambda labels: np.repeat(labels, count))

@@ -7,6 +7,7 @@ import numpy as np
 from ranp.graph.labels import Dims
 from ranp.graph.operation import Operation, rule
 from ranp.graph.propagation import Propagator
+from ranp.graph.rules.elementwise import pin_tensors
 
 _KINDS = {
     **{f"{kind}_pool{n}d": n for kind in ("max", "avg", "lp") for n in (1, 2, 3)},
@@ -16,23 +17,11 @@ _KINDS = {
     **{f"fractional_max_pool{n}d": n for n in (2, 3)},
     **{f"max_unpool{n}d": n for n in (2, 3)},
     **{f"{kind}_pad{n}d": n for kind in ("reflection", "replication") for n in (1, 2, 3)},
-    **{
-        f"upsample_{kind}": n
-        for kind, n in {
-            "nearest1d": 1,
-            "nearest2d": 2,
-            "nearest3d": 3,
-            "linear1d": 1,
-            "bilinear2d": 2,
-            "bicubic2d": 2,
-            "trilinear3d": 3,
-            "_nearest_exact1d": 1,
-            "_nearest_exact2d": 2,
-            "_nearest_exact3d": 3,
-            "_bilinear2d_aa": 2,
-            "_bicubic2d_aa": 2,
-        }.items()
-    },
+    **{f"upsample_nearest{n}d": n for n in (1, 2, 3)},
+    "upsample_linear1d": 1,
+    "upsample_bilinear2d": 2,
+    "upsample_trilinear3d": 3,
+    "upsample_bicubic2d": 2,
     **{f"_upsample_nearest_exact{n}d": n for n in (1, 2, 3)},
     **{f"_upsample_{kind}2d_aa": 2 for kind in ("bilinear", "bicubic")},
 }
@@ -52,16 +41,14 @@ def spatial(p: Propagator, op: Operation) -> Dims:
 def grid_sample(p: Propagator, op: Operation) -> Dims:
     """Sample every channel of the input at the same points."""
     volume, grid = op.inputs[:2]
-    for dim in p.dims(grid):
-        p.pin(dim, "it holds coordinates")
+    pin_tensors(p, [grid], "it holds coordinates")
     return (*p.dims(volume)[:2], *(None,) * (op.output.dim() - 2))
 
 
 @rule("affine_grid_generator")
 def affine_grid(p: Propagator, op: Operation) -> Dims:
     """Coordinates from matrices."""
-    for dim in p.dims(op["theta"]):
-        p.pin(dim, "it holds coordinates")
+    pin_tensors(p, [op["theta"]], "it holds coordinates")
     return (None,) * op.output.dim()
 
 
