@@ -47,9 +47,7 @@ def autocast(precision: Precision) -> AbstractContextManager[Any]:
 class _CudaRules(TorchFunctionMode):
     """Makes autocast on a CPU follow the rules that it has on CUDA."""
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         differs = name in _FLOAT32_ON_CUDA or name in _FLOAT32_ON_CPU

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from ranp.errors import UsageError, suggest
+from ranp.errors import UsageError, lookup
 from ranp.graph import ChannelGraph
 from ranp.resources.counting import Costs
 from ranp.resources.latency import latency_table
@@ -34,7 +34,7 @@ class Resource:
 
     Attributes:
         name: Name of the resource.
-        about: One line for people.
+        about: One-line description.
         units: Size of each unit that an amount may be written in, in lower case; "" for none.
         example: An amount, for messages.
         describe: Formats an amount.
@@ -148,10 +148,8 @@ for _resource in (
 
 
 def find_resource(name: str) -> Resource:
-    """Return the resource of that name, or raise an error that suggests the closest."""
-    if name not in RESOURCES:
-        raise UsageError(f"unknown resource '{name}'.{suggest(name, RESOURCES)}")
-    return RESOURCES[name]
+    """Return the resource of a name; raise `UsageError` if there is none."""
+    return lookup(RESOURCES, name, "resource")
 
 
 @dataclass(frozen=True)

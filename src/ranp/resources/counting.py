@@ -41,7 +41,7 @@ from ranp.graph import (
     measure,
     unwrap,
 )
-from ranp.resources.formulas import Convention, formula_of
+from ranp.resources.formulas import Convention, operations
 
 CONVENTIONS: tuple[Convention, ...] = ("paper", "appendix", "macs")
 
@@ -199,14 +199,12 @@ def _count(
     not_counted: dict[str, None] = {}
     for call in graph.calls:
         kinds.setdefault(call.name, call.kind)
-        out = measure(call.output, alive)
-        activations[call.name] = activations.get(call.name, 0) + out
+        activations[call.name] = activations.get(call.name, 0) + measure(call.output, alive)
         if convention != "macs":
-            formula = formula_of(modules[call.name], call, graph)
-            if formula is None:
+            cost = operations(modules[call.name], call, graph, alive, convention)
+            if cost is None:
                 not_counted[f"{call.name} ({call.kind})"] = None
-            cost = 0 if formula is None else formula.operations(out, alive, convention)
-            flops[call.name] = flops.get(call.name, 0) + cost
+            flops[call.name] = flops.get(call.name, 0) + (0 if cost is None else cost)
     if convention == "macs":
         for contraction in graph.contractions:
             name = contraction.module

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from ranp.errors import UsageError
 from ranp.graph import ChannelGraph, TensorShape, describe_inputs, unwrap
-from ranp.graph.propagation import Extent
 from ranp.graph.surgery import training_mode
 from ranp.resources.machine import describe_machine
 from ranp.resources.measuring import Timing, mean_of, preserve_state, time_in_turns, train_step
@@ -48,12 +47,12 @@ def measure_latency(
 
     Args:
         models: Any modules that take one tensor, by name; they are given back as they were.
-        shape: Of the batch.
+        shape: Shape of the batch.
         mode: "train" is forward and backward in train mode, "inference" a forward in eval mode
             without gradients.
         repetitions: Timed runs of each.
         warm_up: Whether there is one more before them.
-        clock: What is read before and after; `time.process_time` leaves out what other processes
+        clock: Clock to read before and after; `time.process_time` leaves out what other processes
             do, and adds up threads.
     """
     actions: dict[str, Callable[[], None]] = {}
@@ -74,7 +73,7 @@ class Ratio:
     """How many times as long one network takes as another, measured in turns.
 
     Attributes:
-        logarithms: Of the ratio of each turn.
+        logarithms: Logarithm of the ratio of each turn.
     """
 
     logarithms: tuple[float, ...]
@@ -108,7 +107,7 @@ def measure_ratio(
     Args:
         this: A network.
         reference: The other one, on the same device.
-        shape: Of the batch.
+        shape: Shape of the batch.
         mode: "train" or "inference".
         enough: Whether a ratio is known well enough; asked after every turn but the first few.
         most_seconds: After so much time, and at least two turns, it is taken as it is.
@@ -142,7 +141,7 @@ def latency_table(
         model: The full network.
         graph: Its channel graph; its inputs say at which size.
         mode: "train" is forward and backward, "inference" a forward.
-        cache: Where measured times are kept, by device, shapes and versions; the user's cache if
+        cache: Cache of measured times, by device, shapes and versions; the user's cache if
             not given.
 
     Returns:
@@ -155,7 +154,8 @@ def latency_table(
     table = dict.fromkeys(graph.layers, 0.0)
     for call in graph.calls:
         if call.name in table:
-            module, shape = modules[call.name], _whole(call.inputs)
+            module = modules[call.name]
+            shape = tuple(each if isinstance(each, int) else len(each) for each in call.inputs)
             device = next(module.parameters()).device
             what = {
                 "work": f"layer, {mode}",
@@ -166,11 +166,6 @@ def latency_table(
             measured = cache.get(what, partial(_layer_seconds, module, shape, mode))
             table[call.name] += measured["layer"]
     return table
-
-
-def _whole(extent: Extent) -> tuple[int, ...]:
-    """Return the shape of an extent while all channels live."""
-    return tuple(size if isinstance(size, int) else len(size) for size in extent)
 
 
 @torch.random.fork_rng()

@@ -28,7 +28,7 @@ from ranp.resources.kernel_workspace import kept_by_output, may_take_workspace
 _MODULE = "ranp.module"
 
 Workspace = Callable[[Any, tuple[Any, ...], Any], int]
-"""From an operation, its arguments and its outputs to the bytes it takes besides them."""
+"""`workspace(operation, args, outputs)` -> bytes that it needs besides inputs and outputs."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Stored:
         shape: Shape of its tensor.
         item: Bytes per element.
         size: Bytes that it takes.
-        owner: The module on whose behalf it was made.
+        owner: Module that it was made for.
     """
 
     shape: tuple[int, ...]
@@ -81,7 +81,7 @@ class LiveBytes(TorchDispatchMode):
         now: Bytes alive.
         bytes: Bytes alive after every operation, or during it if those are more.
         owners: The module on whose behalf each operation ran.
-        kernels: What may have taken memory besides in each operation, if anything may.
+        kernels: Each operation that may need workspace; None for others.
         storages: Every storage there was.
         events: In order: (1, storage) where it was made, (-1, storage) where it was freed, and
             (0, operation) after every operation, by number.
@@ -91,7 +91,7 @@ class LiveBytes(TorchDispatchMode):
         """Begin with nothing alive.
 
         Args:
-            workspace: What operations take while they run.
+            workspace: Returns the workspace of an operation.
             rounding: Sizes are rounded up to multiples of it.
         """
         super().__init__()  # type: ignore[no-untyped-call]
@@ -131,7 +131,7 @@ class LiveBytes(TorchDispatchMode):
 
         Args:
             tensor: The tensor.
-            owner: On whose behalf it was made.
+            owner: Module that it was made for.
             at_least: Bytes that its storage has, if those are more than its shape says.
         """
         storage = tensor.untyped_storage()
@@ -168,9 +168,9 @@ class LiveBytes(TorchDispatchMode):
         """Write down what is alive now.
 
         Args:
-            owner: On whose behalf.
-            besides: What is taken for the moment, by nothing that is followed.
-            kernel: What takes it.
+            owner: Module that runs.
+            besides: Bytes of workspace, which no storage accounts for.
+            kernel: Operation that takes it.
         """
         self.events.append((0, len(self.bytes)))
         self.bytes.append(self.now + besides)
@@ -211,13 +211,7 @@ class LiveBytes(TorchDispatchMode):
         node: Any = torch._C._current_autograd_node()
         return str(node.metadata.get(_MODULE, "")) if node is not None else ""
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.prim.device.default:
             return func(*args)
         out = self._known.call(func, args, kwargs or {})

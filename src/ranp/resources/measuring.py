@@ -22,10 +22,10 @@ from ranp.graph.operation import tensors_in
 
 @dataclass(frozen=True)
 class Timing:
-    """How long something took, each time it was done.
+    """Duration of each run of an action.
 
     Attributes:
-        seconds: In the order in which they were measured.
+        seconds: Seconds of each run, in order.
     """
 
     seconds: tuple[float, ...]
@@ -74,7 +74,7 @@ def time_in_turns(
     """Time several actions in turns, so that a busy machine treats all alike.
 
     Args:
-        actions: By name.
+        actions: Actions by name.
         repetitions: How often each is timed.
         clock: Seconds since some time; `time.process_time` does not count what others do.
         warm_up: Whether each is done once before anything is timed.

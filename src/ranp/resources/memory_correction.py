@@ -8,24 +8,20 @@ from pathlib import Path
 
 import torch
 
-from ranp.errors import IntegrityError
-from ranp.files import canonical_json, sha256, write_sealed_json
+from ranp.files import write_sealed_json
 from ranp.resources.machine import describe_machine
-from ranp.resources.timing_cache import cache_directory
+from ranp.resources.timing_cache import cache_directory, cache_key, read_measured
 from ranp.resources.training_memory import CUDA_CONTEXT, Device
-from ranp.schemas import read_file
-
-_KEY_DIGITS = 24
 
 
 @dataclass(frozen=True)
 class MemoryCorrection:
-    """What predicted memory is multiplied with on a device.
+    """Factors that correct predicted memory on a device.
 
     Attributes:
         device: Name of the device.
         date: When it was measured.
-        factors: By precision; at least 1, as what is predicted is alive for certain.
+        factors: Factors by precision; at least 1, as what is predicted is certainly allocated.
     """
 
     device: str
@@ -54,18 +50,12 @@ def load_correction(device: Device) -> MemoryCorrection | None:
     """Return the correction that was measured on this machine; None if none was."""
     if device == "cuda" and not torch.cuda.is_available():
         return None
-    path = _path(device)
-    if not path.exists():
-        return None
-    try:
-        found = read_file(path, "memory-correction")
-    except IntegrityError:
-        path.unlink(missing_ok=True)  # damaged: it can be measured again
+    found = read_measured(_path(device), "memory-correction")
+    if found is None:
         return None
     return MemoryCorrection(found["device"], found["date"], found["factors"])
 
 
 def _path(device: Device) -> Path:
     machine = {**describe_machine(torch.device(device)), "threads": 1}
-    key = sha256(canonical_json(machine))[:_KEY_DIGITS]
-    return cache_directory() / "memory" / f"{key}.json"
+    return cache_directory() / "memory" / f"{cache_key(machine)}.json"

@@ -39,11 +39,11 @@ class StepRequest:
 
     Attributes:
         build: Function that builds the network, as `package.module:function`.
-        arguments: What it is called with: plain values.
+        arguments: Arguments of that function: plain values.
         shape: Shape of a batch.
         ways: Optimizers and precisions to train with, one after the other.
         loss: `loss(output)` -> scalar tensor, as `package.module:function`.
-        device: Where.
+        device: Device to train on.
     """
 
     build: str

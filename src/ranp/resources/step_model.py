@@ -108,8 +108,8 @@ class StepModel:
         kernels: By operation, what its kernel takes besides.
         learnt: Numbers of the storages of learnt parameters.
         margin: Bytes to be added for a loss that is not counted.
-        optimizer: Whose temporaries are counted.
-        device: Where the step runs.
+        optimizer: Optimizer, whose temporaries are counted.
+        device: Device that the step runs on.
         is_rescaled: Whether it was made of another step's.
     """
 

@@ -23,13 +23,28 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ranp"
 
 
+def read_measured(path: Path, kind: str) -> dict[str, Any] | None:
+    """Read a file of the cache; None if there is none. A damaged one is removed."""
+    if path.exists():
+        try:
+            return read_file(path, kind)
+        except IntegrityError:
+            path.unlink(missing_ok=True)  # it can be measured again
+    return None
+
+
+def cache_key(content: Mapping[str, Any]) -> str:
+    """Return a file name, without suffix, for all that a measurement depends on."""
+    return sha256(canonical_json(dict(content)))[:_KEY_DIGITS]
+
+
 class TimingCache:
     """Times by what was timed, one sealed file each, so that processes can share them.
 
     What is measured while others use the machine is given out, but not kept.
 
     Args:
-        directory: Where they are; the user's cache if not given.
+        directory: Directory of the cache; the user's cache if not given.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
@@ -48,12 +63,10 @@ class TimingCache:
             what: All that the times depend on, as JSON values; the machine included.
             measure: Measures them: seconds by name.
         """
-        path = self.directory / f"{sha256(canonical_json(dict(what)))[:_KEY_DIGITS]}.json"
-        if path.exists():
-            try:
-                return dict(read_file(path, "timing")["seconds"])
-            except IntegrityError:
-                path.unlink(missing_ok=True)  # damaged: it can be measured again
+        path = self.directory / f"{cache_key(what)}.json"
+        known = read_measured(path, "timing")
+        if known is not None:
+            return dict(known["seconds"])
         is_quiet = self._is_quiet  # looked at before, as measuring would be taken for others
         seconds = measure()
         if not is_quiet:

@@ -119,9 +119,9 @@ class TrainingMemory:
         parameters: Parameters and buffers.
         gradients: Gradients of the parameters.
         optimizer: State of the optimizer.
-        activations: What is alive at the end of the forward pass for the sake of the backward.
-        allowance: For what no tensor accounts for; 0 on a CPU.
-        loss_margin: For a loss that could not be followed; 0 if it is counted.
+        activations: Saved for the backward pass: alive at the end of the forward pass.
+        allowance: Allowance for what no tensor accounts for; 0 on a CPU.
+        loss_margin: Margin for a loss that could not be traced; 0 if it is counted.
         peak: The most that is alive at one time, everything above included.
         timeline: What is alive when, without the allowance.
         log: What forward and backward pass allocate, for `ranp.resources.step_model`.
@@ -257,7 +257,11 @@ def _run_step(
         allowance=allowance,
         peak=live.peak + allowance,
         timeline=Timeline(tuple(live.bytes), tuple(live.owners), backward, end),
-        holders=_holders(live),
+        holders=tuple(
+            Holder(module, size)
+            for module, size in live.at_peak.most_common()
+            if module not in ("parameters", "optimizer", "input")
+        ),
         log=log,
     )
 
@@ -283,7 +287,7 @@ def step_temporaries(
     Args:
         parameters: Sizes of the parameters in bytes.
         optimizer: SGD changes everything in place.
-        device: Where the parameters are.
+        device: Device of the parameters.
     """
     if STATES[optimizer] < 2:
         return (0,)
@@ -300,11 +304,3 @@ def check_step(optimizer: str, precision: str, device: str | None) -> None:
         raise UsageError(f"unknown precision '{precision}': use {', '.join(DTYPES)}")
     if device not in (None, "cpu", "cuda"):
         raise UsageError(f"unknown device '{device}': use cpu or cuda")
-
-
-def _holders(live: LiveBytes) -> tuple[Holder, ...]:
-    held = live.at_peak.most_common()
-    return tuple(Holder(module, size) for module, size in held if module not in _NO_MODULES)
-
-
-_NO_MODULES = ("parameters", "optimizer", "input")
