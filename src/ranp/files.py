@@ -100,7 +100,7 @@ def _machine() -> str:
     with contextlib.suppress(OSError):
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text())
         parts.append(str(Path("/proc/self/ns/pid").readlink()))
-    return sha256(canonical_json(parts))[:12]
+    return json_sha256(parts)[:12]
 
 
 def _is_abandoned(temporary: Path) -> bool:
@@ -181,9 +181,14 @@ def sha256(data: bytes | str) -> str:
     return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
 
 
+def json_sha256(value: Any) -> str:
+    """Return the SHA-256 of a JSON value: equal values have equal hashes."""
+    return sha256(canonical_json(value))
+
+
 def write_sealed_json(path: str | Path, content: Mapping[str, Any]) -> None:
     """Write a JSON object together with the SHA-256 of its content."""
-    sealed = {**content, "sha256": sha256(canonical_json(content))}
+    sealed = {**content, "sha256": json_sha256(content)}
     write_text(path, json.dumps(sealed, indent=1, allow_nan=False) + "\n")
 
 
@@ -209,7 +214,7 @@ def read_sealed_json(path: str | Path, what: str) -> dict[str, Any]:
     if seal is None:
         raise IntegrityError(f"'{path}' is not a {what} written by ranp: it carries no SHA-256")
     try:
-        actual = sha256(canonical_json(content))
+        actual = json_sha256(content)
     except ValueError as error:
         raise IntegrityError(f"{what} '{path}' holds a value that is not JSON ({error})") from error
     if seal != actual:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic.functional_validators import AfterValidator
 
 from ranp.errors import IntegrityError
-from ranp.files import canonical_json, read_sealed_json, sha256
+from ranp.files import canonical_json, json_sha256, read_sealed_json, sha256
 
 
 def _unique(items: list[Any]) -> list[Any]:
@@ -253,7 +253,7 @@ def run_id(directory: str | Path) -> str | None:
         directory: Run directory; without a configuration in it there is no id.
     """
     path = Path(directory) / "config.json"
-    return sha256(canonical_json(read_file(path, "run"))) if path.exists() else None
+    return json_sha256(read_file(path, "run")) if path.exists() else None
 
 
 def read_run_file(directory: str | Path, name: str, kind: str) -> dict[str, Any]:

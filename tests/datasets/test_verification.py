@@ -12,9 +12,9 @@ from ranp.datasets.verification import (
     Checked,
     Inventory,
     Problem,
+    abbreviate,
     check_all,
     guarded,
-    some,
     summarise,
 )
 from ranp.errors import IntegrityError, UsageError
@@ -80,8 +80,8 @@ def test_summary_counts_and_shortens_paths():
 
 
 def test_some_names():
-    assert some(["a"]) == "1 (a)"
-    assert some(list("abcde")) == "5 (a, b, c, ...)"
+    assert abbreviate(["a"]) == "1 (a)"
+    assert abbreviate(list("abcde")) == "5 (a, b, c, ...)"
 
 
 def test_unknown_kinds_and_directories(tmp_path):

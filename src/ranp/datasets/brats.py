@@ -30,7 +30,7 @@ from ranp.datasets.registry import Dataset, Metadata, register_dataset
 from ranp.datasets.splits import choose_fold, stratified_folds
 from ranp.datasets.synthetic.tumours import check_phantom_size, draw_phantom
 from ranp.datasets.tasks import Batch, Segmentation
-from ranp.datasets.verification import Checked, Inventory, Problem, check_range, guarded, some
+from ranp.datasets.verification import Checked, Inventory, Problem, abbreviate, check_range, guarded
 from ranp.errors import IntegrityError, UsageError
 from ranp.files import ensure_directory
 
@@ -183,7 +183,7 @@ def conclude(checked: Sequence[Checked]) -> tuple[list[Problem], list[str]]:
         return [], ["enhancing tumour is labelled 3 in this data set; it is read as 4"]
     odd = min(("3", "4"), key=lambda label: (len(by_label[label]), label))
     usual = "4" if odd == "3" else "3"
-    reason = f"enhancing tumour is labelled {odd}, but {usual} in {some(by_label[usual])}"
+    reason = f"enhancing tumour is labelled {odd}, but {usual} in {abbreviate(by_label[usual])}"
     return [Problem(case, reason) for case in by_label[odd]], []
 
 

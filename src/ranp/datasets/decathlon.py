@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -39,9 +39,9 @@ from ranp.datasets.verification import (
     Checked,
     Inventory,
     Problem,
+    abbreviate,
     check_range,
     guarded,
-    some,
     visible,
 )
 from ranp.errors import IntegrityError, UsageError
@@ -158,7 +158,7 @@ def list_cases(directory: Path, description: Description) -> Inventory:
     absent = [name for name in description.listed if name not in set(names)]
     if absent:
         problems.append(
-            Problem(str(directory / "dataset.json"), f"{some(absent)} listed but absent")
+            Problem(str(directory / "dataset.json"), f"{abbreviate(absent)} listed but absent")
         )
     return Inventory(cases, problems, notes)
 
@@ -309,28 +309,28 @@ def describe(directory: Path) -> Facts:
 def write(directory: Path, *, cases: int, size: int, seed: int, classes: int) -> None:
     """Write brain phantoms in the Decathlon's layout: 4D volumes of four modalities."""
     check_phantom_size(size)
-    ensure_directory(directory)
-    entries = []
-    for index in range(cases):
-        images, labels = _draw(size, seed, index)
-        name = f"phantom_{index:05d}.nii.gz"
-        write_volume(directory / "imagesTr" / name, np.moveaxis(images, 0, -1), np.eye(4))
-        write_volume(directory / "labelsTr" / name, labels, np.eye(4))
-        entries.append(name)
+    drawn = (_draw(size, seed, index) for index in range(cases))
+    volumes = ((np.moveaxis(images, 0, -1), labels) for images, labels in drawn)
     labels_named = {"0": "background", **{str(v): k for k, v in _PHANTOM_LABELS.items()}}
-    write_description(directory, "Phantoms", _PHANTOM_MODALITIES, labels_named, entries)
+    write_cases(directory, "phantom", _PHANTOM_MODALITIES, labels_named, volumes)
 
 
-def write_description(
+def write_cases(
     directory: Path,
     name: str,
     modalities: Sequence[str],
     labels: Mapping[str, str],
-    files: Sequence[str],
+    volumes: Iterable[tuple[NDArray[Any], NDArray[np.uint8]]],
 ) -> None:
-    """Write a `dataset.json` as the Decathlon has it."""
+    """Write images with their labels, and a `dataset.json` as the Decathlon has it."""
+    ensure_directory(directory)
+    files = []
+    for index, (image, label) in enumerate(volumes):
+        files.append(f"{name}_{index:05d}.nii.gz")
+        write_volume(directory / "imagesTr" / files[-1], image, np.eye(4))
+        write_volume(directory / "labelsTr" / files[-1], label, np.eye(4))
     content = {
-        "name": f"{name} (synthetic)",
+        "name": f"{name.capitalize()} (synthetic)",
         "modality": {str(index): modality for index, modality in enumerate(modalities)},
         "labels": dict(labels),
         "numTraining": len(files),

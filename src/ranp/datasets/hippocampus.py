@@ -24,16 +24,14 @@ from ranp.datasets.decathlon import (
     normalised,
     read_description,
     read_input,
-    write_description,
+    write_cases,
 )
 from ranp.datasets.label_volumes import predict_labels
-from ranp.datasets.nifti import write_volume
 from ranp.datasets.registry import Predictor, register_dataset
 from ranp.datasets.splits import choose_fold
 from ranp.datasets.synthetic.hippocampi import check_crop_size, draw_crop
 from ranp.datasets.tasks import Segmentation
 from ranp.datasets.verification import Inventory
-from ranp.files import ensure_directory
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,14 +60,10 @@ def open_reader(directory: Path, split: str, *, size: int = 64, fold: int = 0) -
 def write(directory: Path, *, cases: int, size: int, seed: int, classes: int) -> None:
     """Write hippocampus phantoms in the Decathlon's layout, with `dataset.json`."""
     check_crop_size(size)
-    ensure_directory(directory)
-    files = [f"hippocampus_{index:05d}.nii.gz" for index in range(cases)]
-    for index, name in enumerate(files):
-        crop = draw_crop(size, seed, index)
-        write_volume(directory / "imagesTr" / name, crop.image, np.eye(4))
-        write_volume(directory / "labelsTr" / name, crop.labels, np.eye(4))
+    crops = (draw_crop(size, seed, index) for index in range(cases))
     labels = {"0": "background", "1": "Anterior", "2": "Posterior"}
-    write_description(directory, "Hippocampus", _MODALITIES, labels, files)
+    volumes = ((crop.image, crop.labels) for crop in crops)
+    write_cases(directory, "hippocampus", _MODALITIES, labels, volumes)
 
 
 def sample(index: int, *, volume: tuple[int, int, int], seed: int, classes: int) -> dict[str, Any]:

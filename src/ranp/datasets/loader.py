@@ -100,7 +100,7 @@ class Loader:
         self.training = training
         self.workers = workers
         self.shard = shard
-        self._orders = _Orders()
+        self._sampler = _EpochBatches()
         self._pool: DataLoader[Any] | None = None
 
     def __len__(self) -> int:
@@ -123,8 +123,8 @@ class Loader:
         if self.workers == 0:
             return iter(self._torch_loader(batches))
         if self._pool is None:
-            self._pool = self._torch_loader(self._orders)
-        self._orders.batches = batches
+            self._pool = self._torch_loader(self._sampler)
+        self._sampler.batches = batches
         return self._from_workers(iter(self._pool), batches)
 
     def _torch_loader(self, batches: Iterable[list[Key]]) -> DataLoader[Any]:
@@ -139,7 +139,7 @@ class Loader:
 
     def _from_workers(self, loaded: Iterator[Sample], batches: list[list[Key]]) -> Iterator[Sample]:
         for _ in batches:
-            if self._orders.batches is not batches:
+            if self._sampler.batches is not batches:
                 raise UsageError(
                     "another epoch of this loader was begun: its workers read one at a time"
                 )
@@ -156,7 +156,7 @@ class Loader:
         )
 
 
-class _Orders:
+class _EpochBatches:
     """Batch sampler whose batches change with the epoch while the workers live on."""
 
     def __init__(self) -> None:

@@ -38,9 +38,9 @@ from ranp.datasets.verification import (
     Checked,
     Inventory,
     Problem,
+    abbreviate,
     check_range,
     guarded,
-    some,
     visible,
 )
 from ranp.datasets.voxels import Voxels, check_size, voxel_positions, voxelize
@@ -297,11 +297,13 @@ def _joined(found: Iterable[Inventory], lists: Mapping[str, tuple[str, ...]]) ->
         absent = [shape for shape in lists if shape not in here]
         if absent:
             problems.append(
-                Problem("train_test_split", f"{some(absent)} listed but absent of {len(lists)}")
+                Problem(
+                    "train_test_split", f"{abbreviate(absent)} listed but absent of {len(lists)}"
+                )
             )
         twice = [shape for shape, splits in lists.items() if len(splits) > 1]
         if twice:
-            notes.append(f"{some(twice)} listed in more than one split; read in each of them")
+            notes.append(f"{abbreviate(twice)} listed in more than one split; read in each of them")
         notes += [f"{s.id}: in no split list; skipped" for s in shapes if s.id not in lists]
         shapes = [replace(s, splits=lists[s.id]) for s in shapes if s.id in lists]
     return Inventory(shapes, problems, notes)

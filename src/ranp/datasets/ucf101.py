@@ -16,7 +16,7 @@ from ranp.datasets.clips import CLIPS, ClipReader, check_clips, check_frames, wr
 from ranp.datasets.frames import DIVISOR
 from ranp.datasets.registry import register_dataset
 from ranp.datasets.synthetic.motion import MOTIONS
-from ranp.datasets.verification import Checked, Inventory, Problem, guarded, some
+from ranp.datasets.verification import Checked, Inventory, Problem, abbreviate, guarded
 from ranp.errors import IntegrityError, UsageError
 from ranp.files import ensure_directory, write_text
 
@@ -71,13 +71,13 @@ def inventory(directory: Path) -> Inventory:
     ]
     absent = [name for name in listed if name.lower() not in by_name]
     problems = (
-        [Problem(lists.name, f"{some(absent)} listed but absent of {len(listed)}")]
+        [Problem(lists.name, f"{abbreviate(absent)} listed but absent of {len(listed)}")]
         if absent
         else []
     )
     known = {name.lower() for name in listed}
     unlisted = [stem for stem in by_name if stem not in known]
-    notes = [f"{some(unlisted)} in no list; skipped"] if unlisted else []
+    notes = [f"{abbreviate(unlisted)} in no list; skipped"] if unlisted else []
     return Inventory(clips, problems, notes)
 
 

@@ -114,7 +114,7 @@ def check_range(path: Path, values: NDArray[Any]) -> None:
         )
 
 
-def nothing_more(checked: Sequence[Checked]) -> tuple[list[Problem], list[str]]:
+def no_conclusions(checked: Sequence[Checked]) -> tuple[list[Problem], list[str]]:
     """Conclude nothing: the default of `Dataset.conclude`."""
     return [], []
 
@@ -124,7 +124,7 @@ def visible(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
-def some(names: Sequence[str]) -> str:
+def abbreviate(names: Sequence[str]) -> str:
     """Return the number of names and the first three of them."""
     shown = ", ".join(names[:3])
     return f"{len(names)} ({shown}, ...)" if len(names) > 3 else f"{len(names)} ({shown})"

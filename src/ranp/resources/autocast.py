@@ -30,7 +30,7 @@ _FLOAT32_ON_CPU = frozenset(
 )
 
 
-def rules_of(device: Literal["cpu", "cuda"]) -> AbstractContextManager[Any]:
+def autocast_rules(device: Literal["cpu", "cuda"]) -> AbstractContextManager[Any]:
     """While inside, autocast on the CPU follows the rules that it has on a device.
 
     It must surround the backward pass too: activation checkpointing runs forwards there.

@@ -20,7 +20,7 @@ from ranp.graph.known_values import VALUE_DEPENDENT
 from ranp.graph.operation import tensors_in
 from ranp.graph.surgery import meta_copy, swapped_tensors, training_mode
 from ranp.recompute import checkpointed
-from ranp.resources.autocast import DTYPES, Precision, autocast, rules_of
+from ranp.resources.autocast import DTYPES, Precision, autocast, autocast_rules
 from ranp.resources.live_bytes import LiveBytes, shapes_of
 from ranp.user_code import describe_failure
 
@@ -119,7 +119,7 @@ class FakeStep:
             checkpointed(self._shadow) if recompute else nullcontext(),
             _mixed_precision(self._shadow, precision),
             self._live.watching(self._shadow),
-            rules_of(device) if precision != "32" else nullcontext(),
+            autocast_rules(device) if precision != "32" else nullcontext(),
         ):
             try:
                 value = forward(self._shadow, batch)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ranp.errors import IntegrityError
-from ranp.files import canonical_json, sha256, write_sealed_json
+from ranp.files import json_sha256, write_sealed_json
 from ranp.resources.machine import BUSY, others_running
 from ranp.schemas import read_file
 
@@ -35,7 +35,7 @@ def read_measured(path: Path, kind: str) -> dict[str, Any] | None:
 
 def cache_key(content: Mapping[str, Any]) -> str:
     """Return a file name, without suffix, for all that a measurement depends on."""
-    return sha256(canonical_json(dict(content)))[:_KEY_DIGITS]
+    return json_sha256(dict(content))[:_KEY_DIGITS]
 
 
 class TimingCache:

@@ -14,7 +14,7 @@ from torch import nn
 from ranp._version import __version__
 from ranp.display import html_table
 from ranp.errors import IntegrityError, UsageError
-from ranp.files import canonical_json, read_sealed_json, sha256, write_sealed_json
+from ranp.files import json_sha256, read_sealed_json, write_sealed_json
 from ranp.graph import (
     Alive,
     ChannelGraph,
@@ -123,7 +123,7 @@ class Plan:
     @property
     def fingerprint(self) -> str:
         """A hash of the names and shapes of the full network's tensors."""
-        return sha256(canonical_json([[name, list(s)] for name, s in self.shapes.items()]))
+        return json_sha256([[name, list(s)] for name, s in self.shapes.items()])
 
     def apply(
         self,
@@ -223,7 +223,7 @@ class Plan:
     @property
     def sha256(self) -> str:
         """What the plan's file is sealed with, and known again by."""
-        return sha256(canonical_json(self.to_dict()))
+        return json_sha256(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain values, to be stored inside another JSON file."""

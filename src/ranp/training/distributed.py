@@ -69,7 +69,7 @@ def launched_as(processes: int) -> Iterator[None]:
         rank_zero_only.rank = rank
 
 
-def interleaved(fabric: Fabric, own: list[T]) -> list[T]:
+def gather_interleaved(fabric: Fabric, own: list[T]) -> list[T]:
     """Gather items in the data set's order: process r of n has items r, r + n, ...
 
     They travel as JSON, which keeps every float as it is.
@@ -96,7 +96,7 @@ def _gather(fabric: Fabric, tensor: Tensor) -> Tensor:
     return torch.stack(rows)
 
 
-def summed(fabric: Fabric, values: list[float]) -> list[float]:
+def all_reduce_sum(fabric: Fabric, values: list[float]) -> list[float]:
     """Sum numbers over all processes."""
     if fabric.world_size == 1:
         return values
@@ -106,7 +106,7 @@ def summed(fabric: Fabric, values: list[float]) -> list[float]:
     return result
 
 
-def share_buffers(fabric: Fabric, model: nn.Module) -> None:
+def broadcast_buffers(fabric: Fabric, model: nn.Module) -> None:
     """Broadcast the buffers of the first process, such as batch norm's statistics."""
     if fabric.world_size > 1:
         for buffer in model.buffers():

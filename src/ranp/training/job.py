@@ -9,14 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ranp.errors import UsageError
-from ranp.files import (
-    LOCK,
-    canonical_json,
-    ensure_directory,
-    hold_directory,
-    sha256,
-    write_sealed_json,
-)
+from ranp.files import LOCK, ensure_directory, hold_directory, json_sha256, write_sealed_json
 from ranp.schemas import read_file, read_run_file
 from ranp.training.config import Config, first_difference, parse_config
 from ranp.training.networks import Factory
@@ -109,7 +102,7 @@ def _check_same(job: Job, stored: dict[str, Any]) -> None:
 def _plan_id(plan: Path | None) -> str | None:
     if plan is None:
         return None
-    return sha256(canonical_json(read_file(plan, "plan")))
+    return json_sha256(read_file(plan, "plan"))
 
 
 def read_job(directory: Path, factory: Factory | None = None) -> Job:

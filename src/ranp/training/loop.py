@@ -31,7 +31,7 @@ from ranp.slimming import save_weights
 from ranp.speed import optimize, return_freed_memory
 from ranp.training.checkpoint import Progress, load_checkpoint, save_checkpoint
 from ranp.training.config import LoopConfig
-from ranp.training.distributed import interleaved, share_buffers, summed
+from ranp.training.distributed import all_reduce_sum, broadcast_buffers, gather_interleaved
 from ranp.training.listeners import Listener, Step
 from ranp.training.optim import learning_rate, make_optimizer
 from ranp.user_code import blame
@@ -210,7 +210,7 @@ class Trainer:
                 fabric.backward(loss / len(micro_batches))
             total += float(loss.detach())
         mean = total / len(micro_batches) / fabric.world_size
-        mean, told = summed(fabric, [mean, float(self._stop.number)])
+        mean, told = all_reduce_sum(fabric, [mean, float(self._stop.number)])
         if not math.isfinite(mean):
             raise self._diverged(mean, micro_batches)
         if self.config.clip is not None:
@@ -241,7 +241,7 @@ class Trainer:
     def _validate(self, every: int = 1) -> dict[str, float]:
         """Return the metrics of every so many validation batches."""
         began = time.perf_counter()
-        share_buffers(self.fabric, self.model)
+        broadcast_buffers(self.fabric, self.model)
         metrics = evaluate(
             self.fabric,
             self.model,
@@ -341,7 +341,7 @@ def evaluate(
             batch = move(on_host)
             yield from task.measure(task.predict(network, batch["x"]), batch)
 
-    return task.summarise(interleaved(fabric, list(measures())))
+    return task.summarise(gather_interleaved(fabric, list(measures())))
 
 
 def _seed(*position: int) -> None:

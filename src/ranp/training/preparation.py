@@ -16,7 +16,7 @@ from ranp.datasets import open_cases, synthesise
 from ranp.datasets.cases import Cases
 from ranp.datasets.loader import Loader
 from ranp.errors import IntegrityError, TraceError
-from ranp.files import canonical_json, sha256, write_sealed_json
+from ranp.files import json_sha256, write_sealed_json
 from ranp.graph import build_graph
 from ranp.models import glorot_normal_
 from ranp.pruning import Choice
@@ -166,7 +166,7 @@ def _note_data(job: Job, train: Cases, validation: Cases) -> None:
         "schema": SCHEMA,
         "kind": "data",
         "id": run_id(job.directory),
-        "fingerprint": sha256(canonical_json([job.config.data.kind, ids])),
+        "fingerprint": json_sha256([job.config.data.kind, ids]),
         **ids,
         **_merged_metadata([train, validation]),
     }

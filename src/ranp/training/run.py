@@ -34,7 +34,7 @@ from ranp.schemas import read_run_file, run_id
 from ranp.slimming import mark
 from ranp.speed import optimization_of
 from ranp.training.config import Config
-from ranp.training.distributed import launched_as, summed
+from ranp.training.distributed import all_reduce_sum, launched_as
 from ranp.training.job import SCHEMA, Job, claim, owned
 from ranp.training.listeners import Listener, Listeners, RunLog
 from ranp.training.loop import AVERAGED_EPOCHS, Trainer
@@ -204,7 +204,7 @@ def _prepare_first(fabric: Fabric, job: Job) -> Prepared:
             prepared = prepare(job)
         except RanpError as error:
             failure = error
-    (failed,) = summed(fabric, [float(failure is not None)])
+    (failed,) = all_reduce_sum(fabric, [float(failure is not None)])
     if failure is not None:
         raise failure
     if failed:
