@@ -15,14 +15,7 @@ from ranp.datasets import (  # noqa: F401  (they register themselves)
     volumes,
 )
 from ranp.datasets.access import draw_cases, open_cases, synthesise, synthetic_cases, verify
-from ranp.datasets.registry import (
-    DATASETS,
-    Dataset,
-    Facts,
-    Reader,
-    find_dataset,
-    register_dataset,
-)
+from ranp.datasets.registry import DATASETS, Dataset, Facts, Reader, find_dataset, register_dataset
 
 __all__ = [
     "DATASETS",

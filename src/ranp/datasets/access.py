@@ -179,9 +179,7 @@ def verify(
     checked = check_all(inventory.cases, dataset.check, workers=workers, progress=progress)
     problems, notes = dataset.conclude(checked)
     complete = replace(
-        inventory,
-        problems=[*inventory.problems, *problems],
-        notes=[*inventory.notes, *notes],
+        inventory, problems=[*inventory.problems, *problems], notes=[*inventory.notes, *notes]
     )
     return summarise(name, directory, complete, checked)
 

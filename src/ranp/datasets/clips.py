@@ -146,12 +146,7 @@ def write_clip(path: Path, index: int, size: int, seed: int, classes: int) -> No
 
 
 def sample(
-    index: int,
-    *,
-    volume: tuple[int, int, int],
-    seed: int,
-    classes: int,
-    divisor: float = DIVISOR,
+    index: int, *, volume: tuple[int, int, int], seed: int, classes: int, divisor: float = DIVISOR
 ) -> dict[str, Any]:
     """Draw a clip's first frames: `x` [3, T, S, S] and its class `y`; the classes take turns."""
     check_classes(classes)

@@ -20,24 +20,9 @@ Gamma = Literal["uniform", "ones"]
 
 _Draw = Callable[..., Tensor]
 
-_WEIGHTED = (
-    nn.Linear,
-    nn.Conv1d,
-    nn.Conv2d,
-    nn.Conv3d,
-    nn.ConvTranspose1d,
-    nn.ConvTranspose2d,
-    nn.ConvTranspose3d,
-)
-_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-_OTHER_NORMS = (
-    nn.InstanceNorm1d,
-    nn.InstanceNorm2d,
-    nn.InstanceNorm3d,
-    nn.GroupNorm,
-    nn.LayerNorm,
-    nn.RMSNorm,
-)
+_WEIGHTED = (nn.Linear, nn.modules.conv._ConvNd)
+_BATCH_NORMS = nn.modules.batchnorm._BatchNorm
+_OTHER_NORMS = (nn.modules.instancenorm._InstanceNorm, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
 
 def glorot_normal_(

@@ -129,11 +129,7 @@ def measure_ratio(
 
 
 def latency_table(
-    model: nn.Module,
-    graph: ChannelGraph,
-    *,
-    mode: Mode = "train",
-    cache: TimingCache | None = None,
+    model: nn.Module, graph: ChannelGraph, *, mode: Mode = "train", cache: TimingCache | None = None
 ) -> dict[str, float]:
     """Measure what each layer takes, alone, on random numbers of the shape that it gets.
 
@@ -178,10 +174,7 @@ def _layer_seconds(module: nn.Module, shape: tuple[int, ...], mode: Mode) -> dic
 
 
 def runner(
-    model: nn.Module,
-    x: Tensor,
-    mode: Mode,
-    loss: Callable[[Any], Tensor] | None = None,
+    model: nn.Module, x: Tensor, mode: Mode, loss: Callable[[Any], Tensor] | None = None
 ) -> Callable[[], None]:
     """Return what is timed: one training step (forward and backward), or one forward.
 

@@ -2,14 +2,7 @@
 
 from ranp.slimming.plan import KeptLayer, Plan
 from ranp.slimming.slim import Init, check_init, slim_model
-from ranp.slimming.weights import (
-    check_marks,
-    copy_tensors,
-    load_weights,
-    mark,
-    marks,
-    save_weights,
-)
+from ranp.slimming.weights import check_marks, copy_tensors, load_weights, mark, marks, save_weights
 
 __all__ = [
     "Init",

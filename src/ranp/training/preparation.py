@@ -149,12 +149,7 @@ def ensure_data(job: Job) -> None:
     partial = job.directory / "data.partial"
     shutil.rmtree(partial, ignore_errors=True)
     synthesise(
-        data.kind,
-        partial,
-        cases=data.cases,
-        size=data.generated_size,
-        seed=0,
-        classes=data.classes,
+        data.kind, partial, cases=data.cases, size=data.generated_size, seed=0, classes=data.classes
     )
     partial.rename(job.directory / "data")
 

@@ -95,12 +95,7 @@ def _car(u: Uniform) -> PartSurfaces:
         _mirrored(lambda s, x=x: wheel(radius, 0.06).at(x, -height / 2, s * width / 2))  # type: ignore[misc]
         for x in axles
     ]
-    return {
-        "roof": [roof],
-        "hood": [hood],
-        "wheel": wheels,
-        "body": [box(length, height, width)],
-    }
+    return {"roof": [roof], "hood": [hood], "wheel": wheels, "body": [box(length, height, width)]}
 
 
 def _chair(u: Uniform) -> PartSurfaces:
@@ -184,10 +179,7 @@ def _laptop(u: Uniform) -> PartSurfaces:
     depth, width, opening = u(0.4, 0.55), u(0.6, 0.75), u(-35, 10)
     # The lid stands up from the hinge at the back edge and leans by the opening angle.
     screen = box(0.015, depth, width).at(0, depth / 2).turned("z", -opening)
-    return {
-        "keyboard": [box(depth, 0.03, width)],
-        "screen": [screen.at(-depth / 2, 0.015)],
-    }
+    return {"keyboard": [box(depth, 0.03, width)], "screen": [screen.at(-depth / 2, 0.015)]}
 
 
 def _motorbike(u: Uniform) -> PartSurfaces:
@@ -271,10 +263,7 @@ def _table(u: Uniform) -> PartSurfaces:
     else:  # round, on one column
         top = frustum(length / 2, length / 2, 0.04)
         legs = joined(
-            [
-                rod((0, 0, 0), (0, -height, 0), 0.05),
-                frustum(0.2, 0.15, 0.03).at(0, -height),
-            ]
+            [rod((0, 0, 0), (0, -height, 0), 0.05), frustum(0.2, 0.15, 0.03).at(0, -height)]
         )
     drawer = box(length * 0.35, u(0.12, 0.25), width * 0.8).at(u(-0.2, 0.2) * length, -0.1)
     return {"top": [top], "leg": [legs], "drawer": [drawer] if u(0, 1) < 0.4 else []}

@@ -43,42 +43,12 @@ def broadcast(p: Propagator, operands: Sequence[Tensor], shape: Sequence[int]) -
     return tuple(result)
 
 
-@rule(
-    "pointwise",  # stands for all operations that ATen tags as pointwise
-    "clone",
-    "contiguous",
-    "detach",
-    "alias",
-    "lift_fresh",
-    "to",
-    "_to_copy",
-    "type_as",
-    "copy_",
-    "dropout",
-    "dropout_",
-    "native_dropout",
-    "feature_dropout",
-    "feature_dropout_",
-    "alpha_dropout",
-    "feature_alpha_dropout",
-    "bernoulli",
-    "bernoulli_",
-    "zeros_like",
-    "ones_like",
-    "full_like",
-    "empty_like",
-    "rand_like",
-    "randn_like",
-    "fill_",
-    "zero_",
-    "normal_",
-    "uniform_",
-    "_weight_norm",
-    "masked_fill",
-    "masked_fill_",
-    "lerp",
-    "nan_to_num",
-)
+@rule("pointwise")  # stands for all operations that ATen tags as pointwise
+@rule("clone", "contiguous", "detach", "alias", "lift_fresh", "to", "_to_copy", "type_as", "copy_")
+@rule("dropout", "dropout_", "native_dropout", "feature_dropout", "feature_dropout_")
+@rule("alpha_dropout", "feature_alpha_dropout", "bernoulli", "bernoulli_", "normal_", "uniform_")
+@rule("zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like")
+@rule("fill_", "zero_", "masked_fill", "masked_fill_", "lerp", "nan_to_num", "_weight_norm")
 def elementwise(p: Propagator, op: Operation) -> Dims:
     """Slots at the same place belong together."""
     if op.name.endswith("_"):  # in place: the result is the first operand, whatever its shape

@@ -138,9 +138,7 @@ def _sum_of_products(
     }
     dims = {
         letter: unite_dims(
-            p,
-            [p.dims(t)[i] for n, t, i in places if n == letter and t.shape[i] == size],
-            _FIXED,
+            p, [p.dims(t)[i] for n, t, i in places if n == letter and t.shape[i] == size], _FIXED
         )
         for letter, size in sizes.items()
     }
