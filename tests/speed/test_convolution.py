@@ -22,6 +22,7 @@ from ranp.speed.geometry import Geometry
 from ranp.speed.layout import as_layout, layout_of
 from ranp.speed.normalization import ChannelsLastBatchNorm3d
 from ranp.speed.replacing import rebuilt_as
+from ranp.speed.selection import TOLERANCE, sum_tolerance
 
 three = st.tuples(*[st.integers(1, 3)] * 3)
 layouts = st.sampled_from(["standard", "channels-last"])
@@ -96,6 +97,20 @@ def test_all_ways_are_open_to_somebody():
     found = [open_routes(g, x, torch.randn(1, 3, 4, 4, 4)) for g in (thin, pointwise)]
     for part, ways in (("forward", FORWARD), ("data", DATA), ("weight", WEIGHT)):
         assert {name for routes in found for name in routes[part]} == set(ways)
+
+
+def test_weight_gradients_may_differ_by_what_sums_over_voxels_round():
+    rounding = torch.finfo(torch.float32).eps / 2
+    assert sum_tolerance(torch.empty(1, 7, 8, 8, 8)) == TOLERANCE
+    assert sum_tolerance(torch.empty(2, 7, 64, 64, 64)) == pytest.approx((2**19) ** 0.5 * rounding)
+    torch.manual_seed(0)
+    g = Geometry((3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), 1)
+    x, grad = (as_layout(torch.randn(1, c, 40, 40, 40), "channels-last") for c in (12, 3))
+    weight = torch.empty(3, 12, 3, 3, 3)
+    exact = grad.flatten(2)[0].double() @ x.flatten(2)[0].double().t()  # of the kernel's middle
+    for way in open_routes(g, x, grad)["weight"]:
+        found = WEIGHT[way](grad, x, weight, g)[..., 1, 1, 1]
+        assert (found - exact).abs().max() <= sum_tolerance(grad) * exact.abs().max()
 
 
 @pytest.mark.parametrize(
