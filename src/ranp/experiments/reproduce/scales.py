@@ -155,7 +155,7 @@ PAIRS: dict[str, Pair] = {
             "ucf101-i3d",
             _TOP,
             {
-                "paper": Setting({}, samples=8),
+                "paper": Setting({}, samples=16),
                 # It takes no frames below 193 x 193: too slow to be trained on a CPU.
                 "small": Setting({"data.size": 193}, samples=2, trains=False),
                 "smoke": Setting({}, samples=1, trains=False),
