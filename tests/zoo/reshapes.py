@@ -30,6 +30,12 @@ def _halves(cut: Callable[[Tensor], tuple[Tensor, Tensor]]) -> nn.Module:
     return Net(run, stem=conv(3, 8), left=conv(4, 2), right=conv(4, 2))
 
 
+@case((2, 3, 6, 6), neurons=14, classes=14)
+def reshaped_in_place() -> nn.Module:
+    """A dimension that comes and goes in place: the tensor was of another shape before"""
+    return _between(lambda y: (2 * y).unsqueeze_(1).squeeze_(1), 8)
+
+
 @case((2, 3, 6, 6), neurons=8, classes=4)
 def slices() -> nn.Module:
     """Halves taken by slices relative to the width: both lose the same"""

@@ -12,7 +12,8 @@ from ranp.graph.build import (
 from ranp.graph.channel_graph import Alive, ChannelGraph, ClassArray, Count, Layer, measure
 from ranp.graph.inputs import ExampleInput, Inputs, TensorShape, describe_inputs
 from ranp.graph.operation import rule
-from ranp.graph.propagation import IS_OUTPUT, Contraction, Extent, ModuleCall, is_leaf
+from ranp.graph.propagation import IS_OUTPUT, Contraction, Extent, ModuleCall
+from ranp.graph.recording import is_leaf
 from ranp.graph.replay import Divergence, check
 from ranp.graph.surgery import index_dims, named_tensors, shape_difference, tensor_shapes
 

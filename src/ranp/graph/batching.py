@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ranp.errors import RanpError, TraceError, UsageError
 from ranp.graph.inputs import TensorShape, describe_inputs, describe_shape
-from ranp.graph.surgery import named_tensors
+from ranp.graph.surgery import meta_copy, named_tensors
 from ranp.graph.tracing import Mode, Tracer
 
 _Convolution = nn.modules.conv._ConvNd
@@ -79,7 +79,7 @@ def _missing_dims(model: nn.Module, shape: tuple[int, ...]) -> int | None:
     """Return how many dimensions the first convolution lacks; None if it is not reached."""
     tensors = {name: TensorShape.of(tensor) for name, tensor in named_tensors(model)}
     try:
-        _ToFirstConvolution(model).forward(
+        _ToFirstConvolution(meta_copy(model)).forward(
             tensors, describe_inputs(model, shape), Mode(training=False)
         )
     except _Reached as reached:

@@ -1,10 +1,11 @@
-"""From a model to its channel graph: label pass, trial, and again until the trial agrees."""
+"""From a model to its channel graph: a recorded forward, label pass and trial until they agree."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,11 @@ from ranp.graph.attributes import update_channel_counts
 from ranp.graph.batching import with_batch
 from ranp.graph.channel_graph import Alive, ChannelGraph, Layer
 from ranp.graph.inputs import ExampleInput, Inputs, TensorShape, describe_inputs
-from ranp.graph.labels import Dims, LabelArray, LabelSpace
-from ranp.graph.propagation import Decisions, LayerCall, Pass, Propagator, is_layer
-from ranp.graph.replay import Divergence, check
-from ranp.graph.surgery import named_tensors, rebuild
+from ranp.graph.labels import Dim, Dims, LabelArray, LabelSpace
+from ranp.graph.propagation import Decisions, LayerCall, Pass, Propagator, Record, is_layer
+from ranp.graph.recording import Recorder, Recording
+from ranp.graph.replay import Divergence, check_copies
+from ranp.graph.surgery import meta_copy, named_tensors, rebuild
 from ranp.graph.tracing import Mode
 
 _MOST_TRIALS = 200
@@ -64,22 +66,25 @@ def build_graph(
     if isinstance(example_input, Sequence) and all(isinstance(n, int) for n in example_input):
         inputs = describe_inputs(model, with_batch(model, inputs.shapes[0]))
     patterns = protect_patterns(model, protect)
-    decisions = Decisions()
+    shapes = {name: TensorShape.of(tensor) for name, tensor in named_tensors(model)}
     notes: list[str] = []
+    recordings = _record(model, shapes, inputs, values, notes)
+    decisions = Decisions()
     for _ in range(_MOST_TRIALS):
-        graph = _trace(model, inputs, decisions, patterns, values, notes)
+        graph = _propagate(model, shapes, recordings, inputs, decisions, patterns)
         try:
             # A wrong reading can fit one trial by chance.
             for seed in range(2 if decisions.readings else 1):
                 trial = _random_half(graph, seed)
-                check(slim_meta_copy(model, graph, trial), graph, trial)
+                make_slim = partial(slim_meta_copy, model, graph, trial)
+                check_copies(make_slim, graph, trial, _distinct(graph.passes))
         except Divergence as divergence:
             last = divergence
             note = _learn(divergence, decisions)
             if note is not None and note not in notes:
                 notes.append(note)
         else:
-            return graph
+            return replace(graph, notes=(*notes, *_unreached(model, graph)), switches=values)
     raise TraceError(
         f"{type(model).__name__} still refuses smaller channel numbers after {_MOST_TRIALS} "
         f"trials ({last}); protect the layers concerned"
@@ -157,30 +162,54 @@ def protect_patterns(model: nn.Module, protect: Iterable[str]) -> tuple[str, ...
     return tuple(patterns)
 
 
-def _trace(
+def _record(
     model: nn.Module,
+    shapes: Mapping[str, TensorShape],
     inputs: Inputs,
-    decisions: Decisions,
-    protect: tuple[str, ...],
     switches: Mapping[str, tuple[Any, ...]],
-    notes: Sequence[str],
-) -> ChannelGraph:
-    """Run the label pass in all modes, over one space of labels."""
-    space = LabelSpace()
-    shapes = {name: TensorShape.of(tensor) for name, tensor in named_tensors(model)}
-    labels = {name: _initial_dims(model, name, shape, space) for name, shape in shapes.items()}
-    passes: dict[Mode, Pass] = {}
+    notes: list[str],
+) -> dict[Mode, Recording]:
+    """Run the forward in all modes; one that is out of reach is noted."""
+    recordings: dict[Mode, Recording] = {}
     for mode in _modes(model, switches):
-        propagator = Propagator(model, space, decisions, protect)
         try:
-            passes[mode] = propagator.run(shapes, labels, inputs, mode)
+            recordings[mode] = Recorder(meta_copy(model)).record(shapes, inputs, mode)
         except TraceError as error:
             # Train mode can be out of reach of the example (batch norm over a single value).
             if not mode.training or not isinstance(error.__cause__, ValueError):
                 raise
-            notes = [*notes, f"train mode could not be traced: {error}"]
-    graph = _assemble(shapes, space, labels, passes, inputs)
-    return replace(graph, notes=(*notes, *_unreached(model, graph)), switches=switches)
+            notes.append(f"train mode could not be traced: {error}")
+    return recordings
+
+
+def _distinct(passes: Mapping[Mode, Pass]) -> list[Mode]:
+    """Return the modes without those in which the forward does what it does in another one."""
+    modes: dict[tuple[Any, ...], Mode] = {}
+    for mode, label_pass in passes.items():
+        operations = tuple(
+            (r.name, tuple(r.numbers.items()), tuple(shape for shape, _ in r.outputs))
+            for r in label_pass.records
+        )
+        modes.setdefault(operations, mode)
+    return list(modes.values())
+
+
+def _propagate(
+    model: nn.Module,
+    shapes: Mapping[str, TensorShape],
+    recordings: Mapping[Mode, Recording],
+    inputs: Inputs,
+    decisions: Decisions,
+    protect: tuple[str, ...],
+) -> ChannelGraph:
+    """Run the label pass over all forwards, over one space of labels."""
+    space = LabelSpace()
+    labels = {name: _initial_dims(model, name, shape, space) for name, shape in shapes.items()}
+    passes = {
+        mode: Propagator(model, space, decisions, protect).run(recording, labels)
+        for mode, recording in recordings.items()
+    }
+    return _assemble(shapes, space, labels, passes, inputs)
 
 
 def _modes(model: nn.Module, switches: Mapping[str, tuple[Any, ...]]) -> list[Mode]:
@@ -264,17 +293,29 @@ class _Rewriting:
         self._done: dict[int, LabelArray] = {}
 
     def __call__(self, value: Any) -> Any:
+        if value is None or isinstance(value, (int, str)):
+            return value
         if isinstance(value, np.ndarray):
-            if id(value) not in self._done:
-                self._done[id(value)] = self._class_of[value]
-            return self._done[id(value)]
+            return self._array(value)
+        if isinstance(value, Record):  # by far the most
+            outputs = ((shape, tuple(map(self._dim, dims))) for shape, dims in value.outputs)
+            return replace(value, outputs=tuple(outputs))
         if isinstance(value, tuple):
-            return tuple(self(item) for item in value)
+            return tuple(map(self, value))
         if isinstance(value, Mapping):
             return {key: self(item) for key, item in value.items()}
         if is_dataclass(value) and not isinstance(value, type):
             return replace(value, **{f.name: self(getattr(value, f.name)) for f in fields(value)})
         return value
+
+    def _dim(self, dim: Dim) -> Dim:
+        return None if dim is None else self._array(dim)
+
+    def _array(self, labels: LabelArray) -> LabelArray:
+        classes = self._done.get(id(labels))
+        if classes is None:
+            classes = self._done[id(labels)] = self._class_of[labels]
+        return classes
 
 
 def _layers(calls: Iterable[LayerCall]) -> dict[str, Layer]:

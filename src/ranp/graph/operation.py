@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -80,12 +81,12 @@ class Operation:
         cls, func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
     ) -> Operation:
         """Name positional arguments and fill in defaults by the operation's schema."""
-        schema = func._schema
-        arguments = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
-        arguments.update(zip((a.name for a in schema.arguments), args, strict=False))
+        signature = _signature(func)
+        arguments = dict(signature.defaults)
+        arguments.update(zip(signature.names, args, strict=False))
         arguments.update(kwargs)
-        pointwise = torch.Tag.pointwise in func.tags
-        return cls(schema.name, arguments, tuple(tensors_in(out)), pointwise)
+        outputs = tuple(operands((out,)))
+        return cls(signature.operation, arguments, outputs, signature.is_pointwise)
 
     def __getitem__(self, name: str) -> Any:
         return self.arguments[name]
@@ -111,10 +112,29 @@ class Operation:
         values = {name: _constant(value) for name, value in self.arguments.items()}
         return {name: value for name, value in values.items() if isinstance(value, kinds)}
 
-    @property
+    @cached_property
     def inputs(self) -> list[Tensor]:
         """All tensors among the arguments."""
-        return list(tensors_in(self.arguments))
+        return list(operands(self.arguments.values()))
+
+
+@dataclass(frozen=True)
+class _Signature:
+    operation: str
+    names: tuple[str, ...]
+    defaults: Mapping[str, Any]
+    is_pointwise: bool
+
+
+@cache
+def _signature(func: torch._ops.OpOverload) -> _Signature:
+    schema = func._schema
+    return _Signature(
+        schema.name,
+        tuple(argument.name for argument in schema.arguments),
+        {a.name: a.default_value for a in schema.arguments if a.has_default_value()},
+        torch.Tag.pointwise in func.tags,
+    )
 
 
 # Operations that are not pointwise and whose values depend on a whole number.
@@ -134,8 +154,19 @@ def _constant(value: Any) -> Any:
         return value.item()
 
 
+def operands(values: Iterable[Any]) -> Iterator[Tensor]:
+    """Return the tensors among the arguments, or the results, of an operation."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from operands(value)
+
+
 def tensors_in(tree: Any) -> Iterable[Tensor]:
     """Return the tensors in nested containers."""
+    if isinstance(tree, tuple) and all(isinstance(each, Tensor) for each in tree):
+        return tree  # as nearly all modules are called
     return (leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor))
 
 

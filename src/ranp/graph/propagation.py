@@ -1,7 +1,7 @@
-"""The label pass: one forward on fake tensors that finds out which channels belong together.
+"""The label pass: once over a recorded forward, to find out which channels belong together.
 
-Every operation that the forward calls is intercepted; its rule says how the labels of its inputs
-become those of its outputs, and unites what must live or die together.
+The rule of every operation says how the labels of its inputs become those of its outputs, and
+unites what must live or die together.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from torch import Tensor, nn
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from ranp.errors import RanpError, TraceError
-from ranp.graph.inputs import Inputs, TensorShape
 from ranp.graph.labels import Dim, Dims, LabelArray, LabelSpace, unlabelled
-from ranp.graph.operation import RULES, Operation, Rule, tensors_in, tensors_within
-from ranp.graph.tracing import Mode, Site, Tracer
+from ranp.graph.operation import RULES, Operation, Rule
+from ranp.graph.recording import ModuleBegin, ModuleEnd, RecordedOperation, Recording
+from ranp.graph.tracing import Site, describe_place
 from ranp.user_code import describe_failure
 
 IS_OUTPUT = "it is the network's output"
@@ -113,8 +112,8 @@ class Pass:
     contractions: tuple[Contraction, ...]
 
 
-class Propagator(Tracer):
-    """Runs a model's forward and propagates labels through it."""
+class Propagator:
+    """Propagates labels through a recorded forward."""
 
     def __init__(
         self,
@@ -123,40 +122,44 @@ class Propagator(Tracer):
         decisions: Decisions,
         protect: Sequence[str] = (),
     ) -> None:
-        super().__init__(model)
+        self.model = model
         self.space = space
         self.decisions = decisions
         self.protect = protect
+        self.path = ""
         self._records: list[Record] = []
         self._layers: list[LayerCall] = []
         self._calls: list[ModuleCall] = []
         self._channels: list[ModuleChannels] = []
         self._contractions: list[Contraction] = []
         self._weight_labels: Mapping[str, Dims] = {}
-        self._dims = WeakTensorKeyDictionary()
+        # By the tensor's id: the recording keeps all tensors alive.
+        self._dims: dict[int, Dims] = {}
         # The name of the parameter or buffer that a tensor is, or was computed from alone.
-        self._origin = WeakTensorKeyDictionary()
+        self._origin: dict[int, str] = {}
         self._site: Site = ("", 0, "")
         self._reading: Hashable | None = None
 
-    def run(
-        self,
-        tensors: Mapping[str, TensorShape],
-        labels: Mapping[str, Dims],
-        inputs: Inputs,
-        mode: Mode,
-    ) -> Pass:
-        """Run one forward.
+    def run(self, recording: Recording, labels: Mapping[str, Dims]) -> Pass:
+        """Go through one forward.
 
         Args:
-            tensors: The shapes of the parameters and buffers by name.
-            labels: Their labels.
-            inputs: What to call the model with.
-            mode: Train or eval mode, and what is switched.
+            recording: The forward.
+            labels: The labels of the parameters and buffers by name.
         """
         self._weight_labels = labels
-        output = self.forward(tensors, inputs, mode)
-        for tensor in tensors_within(output):
+        for name, tensor in recording.tensors.items():
+            self._dims[id(tensor)] = labels[name]
+            self._origin[id(tensor)] = name
+        for event in recording.events:
+            self.path = event.path
+            if isinstance(event, RecordedOperation):
+                self._apply(event)
+            elif isinstance(event, ModuleBegin):
+                self._begin(event)
+            else:
+                self._end(event)
+        for tensor in recording.outputs:
             for dim in self.dims(tensor):
                 self.space.pin(dim, IS_OUTPUT)
         return Pass(
@@ -167,11 +170,16 @@ class Propagator(Tracer):
             tuple(self._contractions),
         )
 
+    @property
+    def place(self) -> str:
+        """The module that is running, for people to read."""
+        return describe_place(self.path)
+
     # What rules use.
 
     def dims(self, tensor: Tensor) -> Dims:
         """Return the labels of a tensor's dimensions."""
-        known: Dims | None = self._dims.get(tensor)
+        known = self._dims.get(id(tensor))
         return unlabelled(tensor.shape) if known is None else known
 
     def extent(self, tensor: Tensor) -> Extent:
@@ -181,7 +189,7 @@ class Propagator(Tracer):
 
     def is_weight(self, tensor: Tensor) -> bool:
         """Return whether a tensor is a parameter or buffer, or computed from such alone."""
-        return tensor in self._origin
+        return id(tensor) in self._origin
 
     def pin(self, dim: Dim, reason: str) -> None:
         """Pin the slots of a dimension, naming the module at work."""
@@ -212,7 +220,7 @@ class Propagator(Tracer):
         """Return the running layer; for a weight used elsewhere its owner, else its own name."""
         if is_layer(self.model.get_submodule(self.path)):
             return self.path
-        origin: str = self._origin.get(weight, self.path)
+        origin = self._origin.get(id(weight), self.path)
         owner = origin.rpartition(".")[0]
         return owner if is_layer(self.model.get_submodule(owner)) else origin
 
@@ -222,48 +230,34 @@ class Propagator(Tracer):
 
     # What happens during the forward.
 
-    def tensors_made(self, tensors: Mapping[str, Tensor]) -> None:
-        """Label parameters and buffers."""
-        for name, tensor in tensors.items():
-            self._dims[tensor] = self._weight_labels[name]
-            self._origin[tensor] = name
-
-    def module_begins(self, path: str, inputs: Any) -> None:
+    def _begin(self, call: ModuleBegin) -> None:
         """Pin what enters a module that was found to refuse other channel numbers."""
-        if self.kind in self.decisions.pinned_kinds:
-            own = [d for n, d in self._weight_labels.items() if n.rpartition(".")[0] == path]
-            entering = [self.dims(tensor) for tensor in tensors_in(inputs)]
+        if call.kind in self.decisions.pinned_kinds:
+            own = [d for n, d in self._weight_labels.items() if n.rpartition(".")[0] == call.path]
+            entering = [self.dims(tensor) for tensor in call.inputs]
             for dim in (d for dims in (*entering, *own) for d in dims):
                 self.pin(dim, "channel numbers are fixed by the code")
 
-    def module_ends(self, path: str, module: nn.Module, inputs: Any, output: Any) -> None:
+    def _end(self, call: ModuleEnd) -> None:
         """Record calls of leaf modules for the resource counters, channels of all others."""
-        if ".parametrizations" in path:
+        if ".parametrizations" in call.path:
             return
-        if not is_leaf(module):
-            sides = [tuple(map(self._channels_of, tensors_in(s))) for s in (inputs, output)]
-            self._channels.append(ModuleChannels(path, *sides))
-            return
-        first_in = next(iter(tensors_in(inputs)), None)
-        first_out = next(iter(tensors_in(output)), None)
-        if first_in is not None and first_out is not None:
-            kind = type(module).__name__.removeprefix("Parametrized")
-            self._calls.append(
-                ModuleCall(path, kind, self.extent(first_in), self.extent(first_out))
-            )
+        if not call.is_leaf:
+            sides = [tuple(map(self._channels_of, side)) for side in (call.inputs, call.outputs)]
+            self._channels.append(ModuleChannels(call.path, *sides))
+        elif call.inputs and call.outputs:
+            kind = call.kind.removeprefix("Parametrized")
+            extents = self.extent(call.inputs[0]), self.extent(call.outputs[0])
+            self._calls.append(ModuleCall(call.path, kind, *extents))
 
     def _channels_of(self, tensor: Tensor) -> int | LabelArray:
         """Return the channels of a tensor; none where it has no dimension for them."""
         return self.extent(tensor)[1] if tensor.dim() > 1 else 0
 
-    def operation_begins(self, site: Site) -> None:
-        """Remember the site of the operation."""
-        self._site, self._reading = site, None
-
-    def operation_ends(self, operation: Operation) -> None:
+    def _apply(self, recorded: RecordedOperation) -> None:
         """Apply the operation's rule."""
-        if not operation.outputs:
-            return
+        operation = recorded.operation
+        self._site, self._reading = recorded.site, None
         outputs = self._apply_rule(operation)
         if self._site in self.decisions.pinned_sites:
             inputs = [self.dims(tensor) for tensor in operation.inputs]
@@ -271,7 +265,7 @@ class Propagator(Tracer):
                 self.pin(dim, f"channel numbers are fixed by the code ({operation.short_name})")
         for tensor, dims in zip(operation.outputs, outputs, strict=True):
             assert len(dims) == tensor.dim(), (operation.name, dims, tensor.shape)
-            self._dims[tensor] = dims
+            self._dims[id(tensor)] = dims
         self._inherit_origin(operation)
         shapes = (tuple(tensor.shape) for tensor in operation.outputs)
         self._records.append(
@@ -279,18 +273,19 @@ class Propagator(Tracer):
                 operation.name,
                 self._site,
                 self._reading,
-                operation.numbers,
+                recorded.numbers,
                 tuple(zip(shapes, outputs, strict=True)),
             )
         )
 
     def _inherit_origin(self, operation: Operation) -> None:
-        origins = [self._origin.get(tensor) for tensor in operation.inputs]
+        origins = [self._origin.get(id(tensor)) for tensor in operation.inputs]
+        first = origins[0] if origins and None not in origins else None
         for tensor in operation.outputs:
-            if origins and None not in origins:
-                self._origin[tensor] = origins[0]
+            if first is not None:
+                self._origin[id(tensor)] = first
             else:  # an operation in place may have mixed an activation into a weight
-                self._origin.pop(tensor, None)
+                self._origin.pop(id(tensor), None)
 
     def _apply_rule(self, operation: Operation) -> list[Dims]:
         rule = _rule_for(operation)
@@ -329,11 +324,6 @@ def _rule_for(operation: Operation) -> Rule | None:
     if rule is None and operation.is_pointwise:
         return RULES["aten::pointwise"]
     return rule
-
-
-def is_leaf(module: nn.Module) -> bool:
-    """Return whether a module has no modules of its own; parametrizations do not count as such."""
-    return all(name == "parametrizations" for name, _ in module.named_children())
 
 
 def is_layer(module: nn.Module) -> bool:

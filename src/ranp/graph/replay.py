@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -11,11 +11,11 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ranp.errors import TraceError
 from ranp.graph.channel_graph import Alive, ChannelGraph
-from ranp.graph.labels import Dims, unlabelled
+from ranp.graph.labels import Dim, Dims, unlabelled
 from ranp.graph.operation import PICKERS, Operation
 from ranp.graph.propagation import Record
-from ranp.graph.surgery import named_tensors
-from ranp.graph.tracing import Site, Tracer
+from ranp.graph.surgery import meta_copy, named_tensors
+from ranp.graph.tracing import Mode, Site, Tracer
 from ranp.user_code import calling_line, describe_failure
 
 
@@ -41,12 +41,27 @@ def check(slim: nn.Module, graph: ChannelGraph, alive: Alive) -> None:
         graph: The channel graph of the full model.
         alive: Which classes live in the slim model.
     """
-    shapes = {
-        name: replace(graph.shapes[name], shape=tuple(tensor.shape))
-        for name, tensor in named_tensors(slim)
-    }
-    for mode, label_pass in graph.passes.items():
-        replay = _Replay(slim, graph, label_pass.records, alive)
+    check_copies(lambda: meta_copy(slim), graph, alive, graph.passes)
+
+
+def check_copies(
+    make_slim: Callable[[], nn.Module], graph: ChannelGraph, alive: Alive, modes: Iterable[Mode]
+) -> None:
+    """Run copies of a slim model on fake tensors, one in each mode; raise `Divergence`.
+
+    Args:
+        make_slim: Makes a copy without data; what its forward stores in it stays there.
+        graph: The channel graph of the full model.
+        alive: Which classes live in the slim model.
+        modes: The modes.
+    """
+    for mode in modes:
+        slim = make_slim()
+        shapes = {
+            name: replace(graph.shapes[name], shape=tuple(tensor.shape))
+            for name, tensor in named_tensors(slim)
+        }
+        replay = _Replay(slim, graph, graph.passes[mode].records, alive)
         try:
             replay.forward(shapes, graph.inputs, mode)
         except Divergence:
@@ -68,6 +83,8 @@ class _Replay(Tracer):
         self._position = 0
         self._running = False
         self._dims = WeakTensorKeyDictionary()
+        # The classes of a dimension go through many operations as one array.
+        self._slim_of: dict[int, Dim] = {id(None): None}
 
     def tensors_made(self, tensors: Mapping[str, Tensor]) -> None:
         for name, tensor in tensors.items():
@@ -135,4 +152,7 @@ class _Replay(Tracer):
         raise Divergence(f"with fewer channels, {self.place} {what}", record, self.kind)
 
     def _slim(self, dims: Dims) -> Dims:
-        return tuple(None if dim is None else dim[self._alive[dim]] for dim in dims)
+        for dim in dims:
+            if dim is not None and id(dim) not in self._slim_of:
+                self._slim_of[id(dim)] = dim[self._alive[dim]]
+        return tuple(self._slim_of[id(dim)] for dim in dims)

@@ -94,9 +94,12 @@ def rebuild(
         memo[id(tensor)] = new
     for module in model.modules():
         for value in vars(module).values():
+            # A module has a dozen dictionaries of hooks, nearly all of them empty.
+            if isinstance(value, dict) and not value:
+                memo[id(value)] = type(value)()
             # Results that a module remembers (a weight computed by a hook) are not parameters and
             # cannot be copied while they belong to an autograd graph.
-            if isinstance(value, Tensor) and id(value) not in memo and not value.is_leaf:
+            elif isinstance(value, Tensor) and id(value) not in memo and not value.is_leaf:
                 memo[id(value)] = value.detach()
     try:
         slim = copy.deepcopy(model, memo)

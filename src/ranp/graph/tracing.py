@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -20,8 +21,9 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from ranp.errors import RanpError, TraceError
 from ranp.graph.inputs import Inputs, TensorShape
-from ranp.graph.operation import RULES, Operation, tensors_in
-from ranp.graph.surgery import meta_copy, swapped_tensors, training_mode
+from ranp.graph.operation import RULES, Operation, operands
+from ranp.graph.same_shape import output_like_input
+from ranp.graph.surgery import swapped_tensors, training_mode
 from ranp.user_code import describe_failure
 
 # Where an operation stands: the class of the module that called it, its number among the
@@ -53,15 +55,15 @@ class _Frame:
 class Tracer(TorchDispatchMode):
     """Follows a forward: which module is running, which operations it calls.
 
-    A copy of the model's structure is run, so that whatever a forward stores in its modules stays
-    there.
+    The model is run as it is, and what its forward stores in its modules stays there: give a copy
+    without data (`meta_copy`).
 
     Subclasses see modules begin and end, and every operation before and after it runs.
     """
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.model = meta_copy(model)
+        self.model = model
         # A module reached under several names is called by its first one.
         self._paths = {id(module): name for name, module in self.model.named_modules()}
         # A module that raises never ends, and so stays on top.
@@ -95,7 +97,7 @@ class Tracer(TorchDispatchMode):
     @property
     def place(self) -> str:
         """The module that is running, for people to read."""
-        return f"'{self.path}'" if self.path else "the network's own forward"
+        return describe_place(self.path)
 
     def forward(self, tensors: Mapping[str, TensorShape], inputs: Inputs, mode: Mode) -> Any:
         """Call the model; a forward that raises comes out as `TraceError`.
@@ -109,8 +111,12 @@ class Tracer(TorchDispatchMode):
             module, _, name = mode.switch[0].rpartition(".")
             setattr(self.model.get_submodule(module), name, mode.switch[1])
         try:
-            with _fake_tensors(), self._module_hooks(), training_mode(self.model, mode.training):
-                weights = {name: shape.materialize() for name, shape in tensors.items()}
+            with (
+                _fake_tensors() as fake_mode,
+                self._module_hooks(),
+                training_mode(self.model, mode.training),
+            ):
+                weights = {name: _fake(shape, fake_mode) for name, shape in tensors.items()}
                 self.tensors_made(weights)
                 args, kwargs = inputs.materialize()
                 with swapped_tensors(self.model, weights), self:
@@ -157,29 +163,40 @@ class Tracer(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        if func is torch.ops.prim.device.default:  # asked for again and again, by views as well
+            return args[0].fake_device
         kwargs = kwargs or {}
         name = func._schema.name
-        if name not in RULES and func is not torch.ops.prim.device.default:
+        if name not in RULES and _is_composed(func):
             with self:  # operations made of simpler ones come back here piece by piece
-                result = func.decompose(*args, **kwargs)
-            if result is not NotImplemented:
-                return result
+                return func.decompose(*args, **kwargs)
         frame = self._frames[-1]
         frame.operations += 1
         self.operation_begins((frame.kind, frame.operations, name))
         out = self._call(func, args, kwargs)
-        operation = Operation.bind(func, args, kwargs, out)
-        self.operation_ends(operation)
+        self.operation_ends(Operation.bind(func, args, kwargs, out))
         return out
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        tensors = list(tensors_in((args, kwargs)))
+        tensors = [*operands(args), *operands(kwargs.values())]
         if tensors and not any(isinstance(t, fake_tensor.FakeTensor) for t in tensors):
             # Tensors that a model keeps as plain attributes are real: what depends on them alone
             # is computed, so that a forward can take decisions by them.
             with _disable_current_modes():
                 return func(*args, **kwargs)
-        return func(*args, **kwargs)
+        known = output_like_input(func._schema.name, args, kwargs)
+        return func(*args, **kwargs) if known is None else known
+
+
+def describe_place(path: str) -> str:
+    """Return the name of a module, for people to read."""
+    return f"'{path}'" if path else "the network's own forward"
+
+
+@cache
+def _is_composed(func: torch._ops.OpOverload) -> bool:
+    """Return whether an operation is made of simpler ones."""
+    return func._can_decompose()
 
 
 _VALUE_DEPENDENT = (
@@ -188,8 +205,17 @@ _VALUE_DEPENDENT = (
 )
 
 
+def _fake(shape: TensorShape, mode: fake_tensor.FakeTensorMode) -> Tensor:
+    """Return a fake tensor, made directly: there are hundreds of weights in every forward."""
+    if shape.device.type == "meta":
+        return shape.materialize()
+    with _disable_current_modes():
+        meta = torch.empty(shape.shape, dtype=shape.dtype, device="meta")
+    return fake_tensor.FakeTensor(mode, meta, shape.device)
+
+
 @contextmanager
-def _fake_tensors() -> Iterator[None]:
+def _fake_tensors() -> Iterator[fake_tensor.FakeTensorMode]:
     """Set up what a forward on fake tensors runs under."""
     fast_path = torch.backends.mha.get_fastpath_enabled()
     log = logging.getLogger(fake_tensor.__name__)
@@ -203,10 +229,10 @@ def _fake_tensors() -> Iterator[None]:
             # Below autograd, tensors keep their identity through views, and operations arrive
             # whole (`instance_norm` as such, not as the reshapes it is made of).
             torch._C._AutoDispatchBelowAutograd(),
-            fake_tensor.FakeTensorMode(allow_non_fake_inputs=True),
+            fake_tensor.FakeTensorMode(allow_non_fake_inputs=True) as mode,
         ):
             warnings.simplefilter("ignore")  # they are about values, and there are none here
-            yield
+            yield mode
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
         log.disabled = was_disabled

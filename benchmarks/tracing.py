@@ -1,0 +1,161 @@
+"""CPU seconds of `trace` and of `fit --memory`, side by side with another version of the package.
+
+    git worktree add /tmp/before COMMIT
+    RANP_BEFORE=/tmp/before/src python -m benchmarks tracing
+
+Without `RANP_BEFORE`, this version alone. Every figure is the smaller of two, taken in turns, each
+in a process of its own after a small network has been traced (what the first trace of a process
+loads is not the network's). Beside it stands what the network's forward alone takes on fake
+tensors: a trace cannot do with less than two.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+ROUNDS = 2
+
+
+def swin() -> tuple[nn.Module, tuple[int, ...]]:
+    """MONAI's SwinUNETR."""
+    from monai.networks.nets import SwinUNETR
+
+    return SwinUNETR(in_channels=1, out_channels=3, feature_size=24), (1, 1, 96, 96, 96)
+
+
+def mednext() -> tuple[nn.Module, tuple[int, ...]]:
+    """MONAI's smallest MedNeXt."""
+    from monai.networks.nets import MedNeXtS
+
+    return MedNeXtS(spatial_dims=3, in_channels=1, out_channels=3), (1, 1, 128, 128, 128)
+
+
+def resenc() -> tuple[nn.Module, tuple[int, ...]]:
+    """nnU-Net's residual encoder of 72 layers."""
+    from dynamic_network_architectures.architectures.unet import ResidualEncoderUNet
+
+    network: nn.Module = ResidualEncoderUNet(
+        input_channels=1,
+        n_stages=6,
+        features_per_stage=[32, 64, 128, 256, 320, 320],
+        conv_op=nn.Conv3d,
+        kernel_sizes=3,
+        strides=[1, 2, 2, 2, 2, 2],
+        n_blocks_per_stage=[1, 3, 4, 6, 6, 6],
+        num_classes=3,
+        n_conv_per_stage_decoder=1,
+        conv_bias=True,
+        norm_op=nn.InstanceNorm3d,
+        norm_op_kwargs={"affine": True},
+        nonlin=nn.LeakyReLU,
+        nonlin_kwargs={"inplace": True},
+    )
+    return network, (1, 1, 128, 128, 128)
+
+
+def dynunet() -> tuple[nn.Module, tuple[int, ...]]:
+    """MONAI's DynUNet with deep supervision, at nnU-Net's widths."""
+    from monai.networks.nets import DynUNet
+
+    network: nn.Module = DynUNet(
+        spatial_dims=3,
+        in_channels=1,
+        out_channels=3,
+        kernel_size=[3] * 6,
+        strides=[1, 2, 2, 2, 2, 2],
+        upsample_kernel_size=[2] * 5,
+        filters=[32, 64, 128, 256, 320, 320],
+        deep_supervision=True,
+        deep_supr_num=2,
+    )
+    return network, (1, 1, 128, 128, 128)
+
+
+NETWORKS = {"SwinUNETR": swin, "MedNeXt-S": mednext, "nnU-Net ResEnc": resenc, "DynUNet": dynunet}
+
+# Run by both versions, so it uses what both have.
+_PROGRAM = """
+import sys, time, warnings
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+import ranp
+from ranp.graph import build_graph
+sys.path.insert(0, sys.argv[1])
+from benchmarks.tracing import NETWORKS
+
+warnings.simplefilter("ignore")
+torch.set_num_threads(1)
+build_graph(nn.Sequential(nn.Conv3d(1, 4, 3), nn.BatchNorm3d(4), nn.ReLU(), nn.Conv3d(4, 2, 1)),
+            (1, 1, 8, 8, 8))
+what, name = sys.argv[2:]
+model, shape = NETWORKS[name]()
+
+def forward():
+    with FakeTensorMode() as mode, torch.no_grad():
+        x = torch.empty(shape)
+        weights = {n: mode.from_tensor(t) for n, t in model.state_dict().items()}
+        torch.func.functional_call(model.eval(), weights, (x,))
+
+def fit():
+    batch = torch.randn(1, *shape[1:2], 32, 32, 32)
+    ranp.fit(model, [(batch, batch)], lambda y, _: y.mean(), memory="60%", batch=2,
+             input=shape[1:], device="cuda", method="ranp-f")
+
+run = {"trace": lambda: build_graph(model, shape), "forward": forward, "fit": fit}[what]
+began = time.process_time()
+run()
+print(time.process_time() - began)
+"""
+
+
+def seconds(what: str, name: str, source: str) -> float | None:
+    """Return CPU seconds of something, by a version of the package; None if it cannot do it."""
+    root = Path(__file__).parent.parent
+    environment: dict[str, Any] = {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, str(root), what, name],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return float(done.stdout.split()[-1]) if done.returncode == 0 else None
+
+
+def _compare(what: str, name: str) -> None:
+    sources = {"now": str(Path(__file__).parent.parent / "src")}
+    if "RANP_BEFORE" in os.environ:
+        sources["before"] = os.environ["RANP_BEFORE"]
+    taken: dict[str, list[float]] = {key: [] for key in sources}
+    for _ in range(ROUNDS):
+        for key, source in sources.items():
+            found = seconds(what, name, source)
+            taken[key] += [] if found is None else [found]
+    now = min(taken["now"])
+    text = f"{what:6} {name:15} now {now:6.2f} s"
+    if what == "trace":
+        alone = seconds("forward", name, sources["now"])
+        text += "" if alone is None else f" = {now / alone:4.1f} forwards on fake tensors"
+    if taken.get("before"):
+        text += f"; before {min(taken['before']):6.2f} s: {now / min(taken['before']):.2f} of it"
+    elif "before" in taken:
+        text += "; before: fails"
+    print(text, flush=True)
+
+
+def run() -> None:
+    """Prints one line for every network."""
+    torch.set_num_threads(1)
+    print("CPU seconds, the smaller of two")
+    for name in NETWORKS:
+        _compare("trace", name)
+    _compare("fit", "nnU-Net ResEnc")
+    _compare("fit", "DynUNet")

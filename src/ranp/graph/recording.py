@@ -1,0 +1,165 @@
+"""What a forward does, written down once: operations and module calls, on fake tensors.
+
+Running a model on fake tensors is what takes time; labels are propagated over the recording, as
+often as trials ask for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from ranp.graph.inputs import Inputs, TensorShape
+from ranp.graph.operation import Operation, tensors_in, tensors_within
+from ranp.graph.tracing import Mode, Site, Tracer
+
+
+@dataclass(frozen=True)
+class RecordedOperation:
+    """An operation, and where it stands.
+
+    Attributes:
+        path: The module that called it.
+        site: Where it stands in the code.
+        operation: The operation.
+        numbers: Its scalar arguments that its values depend on, by name.
+    """
+
+    path: str
+    site: Site
+    operation: Operation
+    numbers: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class ModuleBegin:
+    """The call of a module: its class, and the tensors that enter it."""
+
+    path: str
+    kind: str
+    inputs: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class ModuleEnd:
+    """The return of a module: its class, the tensors that entered and those that leave it."""
+
+    path: str
+    kind: str
+    is_leaf: bool
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+
+Event = RecordedOperation | ModuleBegin | ModuleEnd
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A forward.
+
+    Attributes:
+        tensors: The model's parameters and buffers by name.
+        events: What happened, in order.
+        outputs: The tensors that the model gave out.
+    """
+
+    tensors: Mapping[str, Tensor]
+    events: tuple[Event, ...]
+    outputs: tuple[Tensor, ...]
+
+
+class Recorder(Tracer):
+    """Runs a model's forward and writes down what it does.
+
+    Other tensors of the same shapes stand for the forward's own. Holding on to those would change
+    what is recorded (a new tensor that others hold is detached first), and one that is reshaped
+    in place would seem to have had its last shape all along.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self._tensors: dict[str, Tensor] = {}
+        self._events: list[Event] = []
+        self._site: Site = ("", 0, "")
+        self._stand_ins = WeakTensorKeyDictionary()
+
+    def record(self, tensors: Mapping[str, TensorShape], inputs: Inputs, mode: Mode) -> Recording:
+        """Run one forward.
+
+        Args:
+            tensors: The shapes of the parameters and buffers by name.
+            inputs: What to call the model with.
+            mode: Train or eval mode, and what is switched.
+        """
+        output = self.forward(tensors, inputs, mode)
+        return Recording(
+            self._tensors, tuple(self._events), tuple(map(self._known, tensors_within(output)))
+        )
+
+    def tensors_made(self, tensors: Mapping[str, Tensor]) -> None:
+        """Write down parameters and buffers."""
+        self._tensors = {name: self._known(tensor) for name, tensor in tensors.items()}
+
+    def module_begins(self, path: str, inputs: Any) -> None:
+        """Write down the call of a module."""
+        entering = tuple(map(self._known, tensors_in(inputs)))
+        self._events.append(ModuleBegin(path, self.kind, entering))
+
+    def module_ends(self, path: str, module: nn.Module, inputs: Any, output: Any) -> None:
+        """Write down the return of a module."""
+        sides = [tuple(map(self._known, tensors_in(side))) for side in (inputs, output)]
+        self._events.append(ModuleEnd(path, type(module).__name__, is_leaf(module), *sides))
+
+    def operation_begins(self, site: Site) -> None:
+        """Remember the site of the operation."""
+        self._site = site
+
+    def operation_ends(self, operation: Operation) -> None:
+        """Write down the operation."""
+        if operation.outputs:
+            recorded = replace(
+                operation,
+                arguments={name: self._without(v) for name, v in operation.arguments.items()},
+                outputs=tuple(map(self._changed, operation.outputs)),
+            )
+            self._events.append(
+                RecordedOperation(self.path, self._site, recorded, operation.numbers)
+            )
+
+    def _without(self, argument: Any) -> Any:
+        """Return an argument of an operation with what stands for its tensors."""
+        if isinstance(argument, Tensor):
+            return self._known(argument)
+        if isinstance(argument, (list, tuple)):
+            return [self._without(each) for each in argument]
+        return argument
+
+    def _known(self, tensor: Tensor) -> Tensor:
+        """Return what stands for a tensor."""
+        stand_in: Tensor | None = self._stand_ins.get(tensor)
+        return self._add(tensor) if stand_in is None else stand_in
+
+    def _changed(self, tensor: Tensor) -> Tensor:
+        """Return what stands for a tensor after an operation."""
+        stand_in: Tensor | None = self._stand_ins.get(tensor)
+        if stand_in is None or stand_in.shape != tensor.shape:
+            return self._add(tensor)
+        return stand_in
+
+    def _add(self, tensor: Tensor) -> Tensor:
+        with _disable_current_modes():
+            stand_in = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+        self._stand_ins[tensor] = stand_in
+        return stand_in
+
+
+def is_leaf(module: nn.Module) -> bool:
+    """Return whether a module has no modules of its own; parametrizations do not count as such."""
+    return all(name == "parametrizations" for name, _ in module.named_children())
