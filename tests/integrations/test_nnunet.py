@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 pytest.importorskip("nnunetv2")
 
@@ -23,6 +24,7 @@ from nnunetv2.run.run_training import get_trainer_from_args, maybe_load_checkpoi
 from nnunetv2.utilities.get_network_from_plans import get_network_from_plans
 from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
+from ranp.cli import app
 from ranp.errors import InfeasibleError, IntegrityError, UsageError
 from ranp.graph import build_graph
 from ranp.integrations.nnunet import prune_plans, read_slim_plans
@@ -173,8 +175,11 @@ def test_the_winner_of_a_race_trains_and_predicts(nnunet):
     slim, full = (made.result.plan.costs[each]["gflops"] for each in ("slim", "full"))
     assert 0.15 < slim / full <= 0.2
     assert read_slim_plans(made.path)["3d_fullres"].plan == found.plan.to_dict()
-    again = prune_plans(901, "3d_fullres", **how, **settings)
-    assert again.race.to_dict() == found.to_dict()  # read from the store, not trained again
+    words = "nnunet prune 901 3d_fullres --flops 20% --method race --batches 1 --epochs 4"
+    more = "--iterations 1 --cost 1 --candidates thin,power:0.25 --out-plans nnUNetPlans_raced"
+    again = CliRunner().invoke(app, [*words.split(), *more.split(), "--json"])
+    told = json.loads(again.stdout)["race"]
+    assert told == json.loads(json.dumps(found.to_dict()))  # from the store, not trained again
     trained = trainer("3d_fullres", made.name)
     kept = {name: len(layer.kept) for name, layer in found.plan.layers.items()}
     modules = dict(trained.network.named_modules())
