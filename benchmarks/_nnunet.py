@@ -36,8 +36,8 @@ SETTINGS = ("cases", "epochs", "iterations", "batch", "patch")
 VALIDATION_BATCHES = 4
 """Batches of nnU-Net's pseudo Dice after each epoch."""
 CANDIDATES = ("thin", "power:0.25", "ranp-f")
-RACE_COST = 2.0
-"""A race in so short a training costs more than a training; 0.05 is for nnU-Net's own length."""
+RACE_ITERATIONS = 800
+"""Most iterations of a race, over all candidates; 5 % of so short a training would be nothing."""
 
 
 def main() -> None:
@@ -146,7 +146,8 @@ def prune(options: argparse.Namespace, arm: str, seed: int) -> tuple[str, dict[s
     if method == "race":
         half = options.iterations // 2
         how |= {"seed": 0, "epochs": 2 * options.epochs, "iterations": half}
-        how |= {"candidates": CANDIDATES, "cost": RACE_COST}
+        cost = RACE_ITERATIONS / (options.epochs * options.iterations)
+        how |= {"candidates": CANDIDATES, "cost": cost}
     made = prune_plans(
         4,
         configuration(options),
