@@ -48,7 +48,8 @@ def test_a_comparison_from_the_command_line(ranp, crops, tmp_path):
     stored = read_sealed_json(out / "comparison.json", "comparison")
     assert stored == {key: value for key, value in again.json.items() if key != "files"}
     rows = {row["method"]: row for row in stored["budgets"][0]["rows"]}
-    assert abs(rows["ranp-f"]["means"]["deviation"]) < 0.2
+    # A budget is never exceeded, and one neuron of so small a network is a quarter of this one.
+    assert -0.25 < rows["ranp-f"]["means"]["deviation"] <= 0
     assert rows["full"]["means"]["gflops"] == stored["full"]["gflops"]
     assert rows["flat"]["same_as"] == "layerwise"
 
@@ -61,7 +62,7 @@ def test_a_network_of_ones_own(ranp, crops, tmp_path):
     (row,) = outcome.json["budgets"][0]["rows"]
     parameters = sum(p.numel() for p in Dropped().parameters())
     assert outcome.json["full"]["parameters"] == parameters
-    assert row["means"]["parameters"] == pytest.approx(parameters / 2, rel=0.1)
+    assert parameters / 4 < row["means"]["parameters"] <= parameters / 2  # of 127, few neurons
     assert outcome.json["reference"] == "random"
 
 
@@ -179,7 +180,7 @@ def test_ones_own_loop_from_the_command_line(ranp, tmp_path):
     [
         (("--train", "a:b"), "give --network"),
         (("--train", "a:b", "--recipe", RECIPE), "give one of them"),
-        ((), "give --recipe or --train"),
+        ((), "give --recipe, or --network and --train"),
     ],
 )
 def test_a_recipe_or_a_loop_is_named(ranp, options, message):

@@ -29,7 +29,8 @@ def test_a_race_from_the_command_line_goes_on_and_ends_with_a_plan(ranp, tmp_pat
 
 
 def test_an_error_of_the_training_function_names_its_line(ranp, tmp_path):
-    outcome = ranp(*RACE, "--train", f"{FACTORIES}:train_badly", "--out", tmp_path)
+    arguments = (*RACE, "--cost", 2, "--train", f"{FACTORIES}:train_badly")  # it fails after one
+    outcome = ranp(*arguments, "--out", tmp_path)
     line = inspect.getsourcelines(factories.train_badly)[1] + 2
     assert outcome.code == 2
     assert f"ValueError: the disk is full (factories.py:{line})" in outcome.err
