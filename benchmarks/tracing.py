@@ -105,9 +105,9 @@ def forward():
         torch.func.functional_call(model.eval(), weights, (x,))
 
 def fit():
-    batch = torch.randn(1, *shape[1:2], 32, 32, 32)
+    batch = torch.zeros(1, 1, 64, 64, 64)
     ranp.fit(model, [(batch, batch)], lambda y, _: y.mean(), memory="60%", batch=2,
-             input=shape[1:], device="cuda", method="ranp-f")
+             input=shape[1:], device="cuda", method="layerwise")  # which needs no scores
 
 run = {"trace": lambda: build_graph(model, shape), "forward": forward, "fit": fit}[what]
 began = time.process_time()

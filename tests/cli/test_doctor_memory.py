@@ -137,6 +137,18 @@ def test_the_table_can_be_pasted(ranp, monkeypatch):
     assert wrong.code == 2 and "small" in wrong.err
 
 
+def test_a_network_that_fails_is_a_row(ranp, monkeypatch):
+    wrong = Checked(small, (1, 1, 2, 2, 2))  # smaller than the kernel that it meets
+    broken = Checked(lambda: nn.Sequential(nn.AvgPool3d(4), small()), wrong.shape)
+    networks = {"broken": broken, "small": Checked(small, SHAPE)}
+    monkeypatch.setattr(memory_check, "NETWORKS", networks)
+    rows = list(compare_memory("cpu", measure=measured_as(1.0)))
+    assert [row.network for row in rows] == ["broken"] * len(WAYS) + ["small"] * len(WAYS)
+    assert all(row.error is None and row.predicted == 0 for row in rows[: len(WAYS)])
+    assert "the training step fails in '0'" in rows[0].measured.failure
+    assert all(row.error == 0 for row in rows[len(WAYS) :])
+
+
 @pytest.mark.slow
 def test_a_process_of_its_own_measures_what_is_predicted():
     request = StepRequest("tests.resources.steps:wide", [], (1, 1, 48, 48, 48), [("adam", "32")])

@@ -23,7 +23,8 @@ def step_peak(model, x, optimizer, loss=lambda output: output.mean()):
     """The peak of a training step with everything in it; a step before it makes the state."""
 
     def step():
-        loss(model(x)).backward()
+        output = model(x)
+        loss(output).backward()
         optimizer.step()
         optimizer.zero_grad()
 

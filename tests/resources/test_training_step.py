@@ -92,18 +92,18 @@ def test_two_layers_by_hand():
     batch, item = 100, 4
     memory = predict_training_memory(two_layers(), (batch, 10), optimizer="sgd")
     weights = (200 + 100) * item
-    given, hidden = (batch * n * item for n in (10, 20))
+    given, hidden, output = (batch * n * item for n in (10, 20, 5))
     scalar = item
     assert memory.parameters == memory.gradients == weights
     # ReLU's output is all that autograd keeps; the input is the user's. The mean is three scalars
-    # (mean, stack, sum), of which the sum is left.
-    assert memory.activations == hidden + scalar
+    # (mean, stack, sum), of which the sum is left. The output has a name in the training loop.
+    assert memory.activations == hidden + scalar + output
     resting = weights + given
     # At the peak the gradients of the hidden layer before and after ReLU are there at one time,
     # beside ReLU's output and the gradient of the second weight.
     second = 100 * item
     # The loss and the one that the backward pass begins with live as long as it does.
-    assert memory.peak == resting + 3 * hidden + second + 2 * scalar
+    assert memory.peak == resting + 3 * hidden + second + 2 * scalar + output
     assert memory.timeline.peak_phase == "backward"
 
 
@@ -116,8 +116,9 @@ def test_bf16_halves_what_a_convolution_keeps():
     half = predict_training_memory(model, shape, optimizer="sgd", precision="bf16", device="cuda")
     one = 4 * 16**3
     # Six inputs of convolutions beyond the first, which is the user's; in bf16 a copy of it too.
-    assert full.activations == pytest.approx(6 * 4 * one, abs=20 * CUDA_BLOCK)
-    assert half.activations == pytest.approx(7 * 2 * one, abs=40 * CUDA_BLOCK)
+    # And the output, a quarter as wide, in float32.
+    assert full.activations == pytest.approx(6 * 4 * one + one, abs=20 * CUDA_BLOCK)
+    assert half.activations == pytest.approx(7 * 2 * one + one, abs=40 * CUDA_BLOCK)
     assert half.parameters == full.parameters and half.gradients == full.gradients
 
 

@@ -64,7 +64,7 @@ def _check_memory(
     for row in rows:
         shape = "x".join(map(str, row.shape))
         cells = [row.network, shape, row.optimizer, row.precision]
-        cells += [describe("memory", row.predicted)]
+        cells += [describe("memory", row.predicted) if row.predicted else ""]
         allocated = row.measured.allocated
         besides = "" if allocated is None else f" ({describe('memory', allocated)} allocated)"
         measured = f"{describe('memory', row.measured.peak)}{besides}"

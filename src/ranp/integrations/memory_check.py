@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ranp.errors import RanpError
 from ranp.models import build_network
 from ranp.resources.autocast import Precision
 from ranp.resources.machine import device_name
@@ -84,7 +85,7 @@ NETWORKS: Mapping[str, Checked] = {
             "unet3d-shapenet": (1, 1, 32, 32, 32),
             "unet3d-brats": (1, 4, 32, 32, 32),
             "mobilenetv2-ucf101": (1, 3, 16, 112, 112),
-            "i3d-ucf101": (1, 3, 16, 112, 112),
+            "i3d-ucf101": (1, 3, 16, 224, 224),
         }.items()
     },
     "DynUNet": Checked(
@@ -130,7 +131,7 @@ class Comparison:
         shape: Shape of a batch.
         optimizer: The optimizer.
         precision: The precision.
-        predicted: Predicted bytes at the peak.
+        predicted: Predicted bytes at the peak; 0 if that failed.
         measured: What was measured.
     """
 
@@ -163,28 +164,47 @@ def compare_memory(
         networks: Names out of `NETWORKS`; all that are installed if not given.
         measure: Measures the steps.
     """
-    threads = torch.get_num_threads()
     for name in NETWORKS if networks is None else networks:
         row = NETWORKS[name]
-        if row.needs is not None and importlib.util.find_spec(row.needs) is None:
-            continue
-        build = f"{__name__}:{build_checked.__name__}"
-        measured = measure(StepRequest(build, [name], row.shape, WAYS, device=device))
-        model = row.build()
-        torch.set_num_threads(1)  # which kernels run, and what they take, depends on it
-        try:
-            for (optimizer, precision), found in zip(WAYS, measured, strict=True):
-                predicted = predict_training_memory(
-                    model,
-                    row.shape,
-                    optimizer=optimizer,
-                    precision=precision,
-                    loss=zero_label_loss,
-                    device=device,
-                )
-                yield Comparison(name, row.shape, optimizer, precision, predicted.peak, found)
-        finally:
-            torch.set_num_threads(threads)
+        if row.needs is None or importlib.util.find_spec(row.needs) is not None:
+            try:
+                yield from _compare(name, row, device, measure)
+            except RanpError as error:  # the others are still worth knowing
+                failed = MeasuredStep(failure=str(error)[:120])
+                for optimizer, precision in WAYS:
+                    yield Comparison(name, row.shape, optimizer, precision, 0, failed)
+
+
+def _compare(
+    name: str,
+    row: Checked,
+    device: Device,
+    measure: Callable[[StepRequest], list[MeasuredStep]],
+) -> list[Comparison]:
+    """Predict and measure a network in all ways."""
+    build = f"{__name__}:{build_checked.__name__}"
+    measured = measure(StepRequest(build, [name], row.shape, WAYS, device=device))
+    model = row.build()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # which kernels run, and what they take, depends on it
+    try:
+        predicted = [
+            predict_training_memory(
+                model,
+                row.shape,
+                optimizer=optimizer,
+                precision=precision,
+                loss=zero_label_loss,
+                device=device,
+            ).peak
+            for optimizer, precision in WAYS
+        ]
+    finally:
+        torch.set_num_threads(threads)
+    return [
+        Comparison(name, row.shape, *way, peak, found)
+        for way, peak, found in zip(WAYS, predicted, measured, strict=True)
+    ]
 
 
 def keep_correction(device: Device, rows: Sequence[Comparison]) -> MemoryCorrection:

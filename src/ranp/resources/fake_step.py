@@ -19,6 +19,7 @@ from ranp.graph import TensorShape, named_tensors
 from ranp.graph.known_values import VALUE_DEPENDENT
 from ranp.graph.operation import tensors_in
 from ranp.graph.surgery import meta_copy, swapped_tensors, training_mode
+from ranp.graph.tracing import describe_place
 from ranp.recompute import checkpointed
 from ranp.resources.autocast import DTYPES, Precision, autocast, autocast_rules
 from ranp.resources.live_bytes import LiveBytes, shapes_of
@@ -38,17 +39,20 @@ class ModelCall:
     Attributes:
         arguments: Positional and keyword arguments, with shapes in the place of tensors.
         output_bytes: Size of the outputs in float32; None if the model did not come to an end.
+        output: The outputs: a training loop has a name for them until the backward pass is done.
     """
 
     arguments: Any = None
     output_bytes: int | None = None
+    output: Any = None
 
     def begins(self, model: nn.Module, args: Any, kwargs: Any) -> None:
         """Keep the arguments of the model."""
         self.arguments, self.output_bytes = shapes_of((args, kwargs)), None
 
     def ends(self, model: nn.Module, args: Any, output: Any) -> None:
-        """Keep the size of the outputs."""
+        """Keep the outputs and their size."""
+        self.output = output
         self.output_bytes = sum(4 * tensor.numel() for tensor in tensors_in(output))
 
 
@@ -125,13 +129,14 @@ class FakeStep:
                 value = forward(self._shadow, batch)
                 held, operations = self._live.now, len(self._live.bytes)
                 _run_backward(value)
+                call.output = None
             except Exception as error:
                 raise self._explained(error, call) from error
         return held, operations
 
     def _explained(self, error: Exception, call: ModelCall) -> RanpError:
         in_loss = call.output_bytes is not None
-        where = "the loss" if in_loss else f"'{self._live.module}'"
+        where = "the loss" if in_loss else describe_place(self._live.failed or "")
         what = describe_failure(error)
         cause = error.__cause__ if isinstance(error, RanpError) else error
         if isinstance(cause, _NOT_TRACEABLE) or ".numpy()" in str(cause):

@@ -85,6 +85,7 @@ class LiveBytes(TorchDispatchMode):
         storages: Every storage there was.
         events: In order: (1, storage) where it was made, (-1, storage) where it was freed, and
             (0, operation) after every operation, by number.
+        failed: After a forward that raised, the module that it was in; "" for the network's own.
     """
 
     def __init__(self, workspace: Workspace, rounding: int = 1) -> None:
@@ -106,6 +107,7 @@ class LiveBytes(TorchDispatchMode):
         self.kernels: list[Kernel | None] = []
         self.storages: list[Stored] = []
         self.events: list[tuple[int, int]] = []
+        self.failed: str | None = None
 
     @property
     def peak(self) -> int:
@@ -193,16 +195,14 @@ class LiveBytes(TorchDispatchMode):
             for handle in handles:
                 handle.remove()
 
-    @property
-    def module(self) -> str:
-        """The module whose forward is running; "" for the network's own, and outside of it."""
-        return self._modules[-1] if self._modules else ""
-
     def _enter(self, name: str, module: nn.Module, args: Any) -> None:
         self._modules.append(name)
+        self.failed = None
 
     def _leave(self, name: str, module: nn.Module, args: Any, output: Any) -> None:
         self._modules.pop()
+        if output is None and self.failed is None:  # the innermost comes first
+            self.failed = name
         _claim(name, tensors_in(output))
 
     def _owner(self) -> str:

@@ -162,11 +162,15 @@ def _measure(
     low = DTYPES[precision]
     half = precision != "32"
 
-    def step() -> None:
+    def forward() -> Any:
+        """Run the model as Fabric does: inputs are cast down, outputs are cast back."""
         with torch.autocast(x.device.type, dtype=low, enabled=half):
             output = model(x.to(low) if half else x)
-        raised = [t.float() for t in tensors_in(output)] if half else output
-        loss(raised).backward()
+        return [t.float() for t in tensors_in(output)] if half else output
+
+    def step() -> None:
+        output = forward()
+        loss(output).backward()
         optimizer.step()
         optimizer.zero_grad()
 

@@ -4,7 +4,8 @@ The forward and backward passes are run on fake tensors, in train mode, with aut
 storage that an operation makes is followed until it is freed. So the peak includes what the
 backward pass holds for a moment, and excludes what in-place operations and views share. Then comes
 the optimizer's step with its temporaries; its state is there from the beginning, as in every step
-but the first.
+but the first. The model's outputs live until the backward pass is done, as in
+`output = model(x); criterion(output, y).backward()`.
 
 For a CPU, what kernels take while they run is counted too (see `convolution_workspace` and
 `kernel_workspace`). For CUDA, sizes are rounded as its allocator rounds them, and there is an
@@ -119,7 +120,8 @@ class TrainingMemory:
         parameters: Parameters and buffers.
         gradients: Gradients of the parameters.
         optimizer: State of the optimizer.
-        activations: Saved for the backward pass: alive at the end of the forward pass.
+        activations: Alive at the end of the forward pass: saved for the backward pass, and the
+            model's outputs.
         allowance: Allowance for what no tensor accounts for; 0 on a CPU.
         loss_margin: Margin for a loss that could not be traced; 0 if it is counted.
         peak: The most that is alive at one time, everything above included.
