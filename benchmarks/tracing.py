@@ -5,8 +5,7 @@
 
 Without `RANP_BEFORE`, this version alone. Every figure is the smaller of two, taken in turns, each
 in a process of its own after a small network has been traced (what the first trace of a process
-loads is not the network's). Beside it stands what the network's forward alone takes on fake
-tensors: a trace cannot do with less than two.
+loads is not the network's).
 """
 
 from __future__ import annotations
@@ -85,7 +84,6 @@ _PROGRAM = """
 import sys, time, warnings
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 import ranp
 from ranp.graph import build_graph
 sys.path.insert(0, sys.argv[1])
@@ -98,18 +96,12 @@ build_graph(nn.Sequential(nn.Conv3d(1, 4, 3), nn.BatchNorm3d(4), nn.ReLU(), nn.C
 what, name = sys.argv[2:]
 model, shape = NETWORKS[name]()
 
-def forward():
-    with FakeTensorMode() as mode, torch.no_grad():
-        x = torch.empty(shape)
-        weights = {n: mode.from_tensor(t) for n, t in model.state_dict().items()}
-        torch.func.functional_call(model.eval(), weights, (x,))
-
 def fit():
     batch = torch.zeros(1, 1, 64, 64, 64)
     ranp.fit(model, [(batch, batch)], lambda y, _: y.mean(), memory="60%", batch=2,
              input=shape[1:], device="cuda", method="layerwise")  # which needs no scores
 
-run = {"trace": lambda: build_graph(model, shape), "forward": forward, "fit": fit}[what]
+run = {"trace": lambda: build_graph(model, shape), "fit": fit}[what]
 began = time.process_time()
 run()
 print(time.process_time() - began)
@@ -141,9 +133,6 @@ def _compare(what: str, name: str) -> None:
             taken[key] += [] if found is None else [found]
     now = min(taken["now"])
     text = f"{what:6} {name:15} now {now:6.2f} s"
-    if what == "trace":
-        alone = seconds("forward", name, sources["now"])
-        text += "" if alone is None else f" = {now / alone:4.1f} forwards on fake tensors"
     if taken.get("before"):
         text += f"; before {min(taken['before']):6.2f} s: {now / min(taken['before']):.2f} of it"
     elif "before" in taken:
