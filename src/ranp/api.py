@@ -291,7 +291,7 @@ def prune(
         batch, *_ = traced.batches.input_shape(forward) or traced_at
         step = TrainingStep(batch=batch, sample=traced_at[1:], device=default_device())
     if racing:
-        won = win_race(traced, *racing, target, choice, loss, step).chooser
+        won = win_race(traced, *racing, target, choice, scoring, step).chooser
         choice, scoring = won.choice, replace(scoring, scores=won.scores)
     with ScoringBar(progress) as events:
         return prune_network(traced, target, step, choice, scoring, init=init, events=events)
@@ -444,7 +444,7 @@ def fit(  # noqa: D417
     run = make_forward(loss, forward) if needs_data or given else None
     scoring = Scoring(run, **_most(batches), per=per, weights=weights, seed=seed, scores=scores)
     if racing:
-        won = win_race(traced, *racing, budgets, choices[0], loss, step).chooser
+        won = win_race(traced, *racing, budgets, choices[0], scoring, step).chooser
         choices, scoring = (won.choice,), replace(scoring, scores=won.scores)
     with ScoringBar(progress) as events:
         return fit_network(traced, budgets, step, choices, scoring, init=init, events=events)

@@ -48,6 +48,15 @@ def test_all_budgets_are_kept_and_one_is_filled(scored):
     assert 0.997 <= max(taken) <= 1
 
 
+def test_channel_counts_stay_multiples_within_a_budget(scored):
+    model, graph, _ = scored
+    chooser = Chooser(model, graph, Choice.make("layerwise", multiple=8))
+    _, alive = meet_budget(chooser, [parse_budget("flops", "20%")])
+    removable = {n for n, each in graph.layers.items() if graph.removable[each.neurons].any()}
+    assert {len(kept) % 8 for name, kept in graph.kept(alive).items() if name in removable} == {0}
+    assert count(model, graph, alive).gflops <= 0.2 * count(model, graph).gflops
+
+
 def test_a_method_with_scores_keeps_to_its_ranking(scored):
     model, graph, scores = scored
     chooser = Chooser(model, graph, Choice.make("ranp-f"), scores)

@@ -62,3 +62,13 @@ def test_it_races(tiny: Callable[..., Config], crops: Path, tmp_path: Path) -> N
     assert found.plan.costs["slim"]["gflops"] == pytest.approx(
         0.4 * found.plan.costs["full"]["gflops"], rel=0.1
     )
+
+
+def test_trainings_with_other_settings_are_other_trainings(
+    tiny: Callable[..., Config], crops: Path, tmp_path: Path
+) -> None:
+    names = {
+        RecipeLoop(Job(config, tmp_path, data=crops)).name
+        for config in (tiny(), tiny(), tiny(seed=1), tiny(optimizer__lr=0.1), tiny(epochs=3))
+    }
+    assert len(names) == 3  # the seed is no setting of a training function

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,25 @@ def test_the_only_candidate_wins_without_a_race(tmp_path: Path) -> None:
     assert found.winner == "thin"
     assert found.left_out == {"layerwise": "it is the same network as thin"}
     assert found.spent == 0
+    assert "thin wins: no other candidate could race." in str(found).replace("\n", " ")
+    assert (found.save(tmp_path / "won") / "race.html").stat().st_size
+
+
+def test_refinements_have_the_settings_of_the_race(tmp_path: Path) -> None:
+    found, _ = make_race(
+        tmp_path, example_input=SHAPE, candidates=["thin", "power:0.25"], cost=8, floor=5
+    )
+    assert found.refined
+    kept = [widths for name, widths in found.widths.items() if name in found.refined]
+    assert min(count for widths in kept for count in list(widths.values())[:-1]) >= 5
+
+
+def test_a_loader_without_end_is_scored_as_far_as_it_takes(tmp_path: Path) -> None:
+    endless = (batch(1) for _ in count())
+    found, _ = make_race(
+        tmp_path, candidates=["thin", "weighted"], score_with=(endless, F.cross_entropy)
+    )
+    assert set(found.widths) >= {"thin", "weighted"}
 
 
 def test_prune_takes_the_winner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,8 +36,7 @@ def command(
 ) -> None:
     """Train several allocations of one cost a little, and keep the best.
 
-    Stopped at any time, the same command goes on; started several times, the processes share the
-    work out.
+    Stopped at any time, the same command goes on.
     """
     from ranp.resources.budgets import split_budgets
     from ranp.trials.race import race

@@ -77,7 +77,10 @@ def build_graph(
             for seed in range(2 if decisions.readings else 1):
                 trial = _random_half(graph, seed)
                 make_slim = partial(slim_meta_copy, model, graph, trial)
-                check_copies(make_slim, graph, trial, _distinct(graph.passes))
+                distinct = _distinct(graph.passes)
+                check_copies(make_slim, graph, trial, distinct)
+            others = [mode for mode in graph.passes if mode not in distinct]
+            check_copies(make_slim, graph, trial, others)
         except Divergence as divergence:
             last = divergence
             note = _learn(divergence, decisions)

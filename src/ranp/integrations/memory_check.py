@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ranp.errors import RanpError
+from ranp.errors import RanpError, UsageError
 from ranp.models import build_network
 from ranp.resources.autocast import Precision
 from ranp.resources.machine import device_name
@@ -208,7 +208,13 @@ def _compare(
 
 
 def keep_correction(device: Device, rows: Sequence[Comparison]) -> MemoryCorrection:
-    """Store what predictions must be multiplied with so that none is too small, by precision."""
+    """Store what predictions must be multiplied with so that none is too small, by precision.
+
+    Raises:
+        UsageError: No step could be measured; what was stored before stays.
+    """
+    if rows and all(row.measured.failure for row in rows):
+        raise UsageError("no training step could be measured, so no correction was stored")
     constant = constant_bytes(device)
     factors: dict[str, float] = {}
     for row in rows:

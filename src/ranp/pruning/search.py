@@ -107,7 +107,8 @@ def meet_budget(chooser: Chooser, budgets: Sequence[Budget]) -> tuple[float, Ali
     same share of every layer, or a rule for it, many layers gain a neuron at the same sparsity, so
     between one width and the next a network's cost jumps by several per cent. There neurons are
     given back one by one, the most expensive first, as long as the budgets allow: those of the
-    step, then those next in line, until a thousandth is left.
+    step, then those next in line, until a thousandth is left. (Not where channel counts must be
+    multiples of a number: one by one they would not be.)
 
     Args:
         chooser: Chooses the living channels at a sparsity.
@@ -118,7 +119,7 @@ def meet_budget(chooser: Chooser, budgets: Sequence[Budget]) -> tuple[float, Ali
     """
     sparsity = sparsity_within(chooser, budgets)
     method = chooser.choice.method
-    if method.needs_scores:
+    if method.needs_scores or chooser.choice.multiple > 1:
         return sparsity, chooser.choose(sparsity)
     full = chooser.costs()
     limits = [budget.absolute(budget.total(full)) for budget in budgets]

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ranp.datasets.loader import Loader
 from ranp.datasets.tasks import Batch
+from ranp.files import json_sha256
 from ranp.pruning import LossFunction
 from ranp.training.job import Job
 from ranp.training.loop import Diverged
@@ -38,9 +39,14 @@ class RecipeLoop:
 
     @property
     def name(self) -> str:
-        """Name of the trainings in a store: they are those of a recipe, on its data."""
+        """Name of the trainings in a store: the recipe, its data, and a digest of all settings."""
         given = "generated data" if self.job.data is None else self.job.data.resolve().name
-        return f"{self.job.config.recipe} on {given}"
+        settings = {
+            **self.job.config.model_dump(mode="json", exclude={"seed"}),
+            "data directory": None if self.job.data is None else str(self.job.data.resolve()),
+            "steps": self._steps_per_check_in,
+        }
+        return f"{self.job.config.recipe} on {given}, settings {json_sha256(settings)[:8]}"
 
     @property
     def length(self) -> int:

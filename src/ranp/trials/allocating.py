@@ -16,7 +16,7 @@ from ranp.fitting.target import StepInputAt, no_loss
 from ranp.graph import Alive
 from ranp.peeking import Batches
 from ranp.pipeline import Scoring, Traced, make_plan, score
-from ranp.pruning import Choice, Chooser, LossFunction, Scores, make_forward
+from ranp.pruning import Choice, Chooser, Scores
 from ranp.pruning.identity import fingerprint
 from ranp.pruning.search import meet_budget
 from ranp.resources import Costs
@@ -24,6 +24,9 @@ from ranp.resources.budgets import Budget
 from ranp.slimming import Plan
 from ranp.trials.loops import Loop
 from ranp.trials.store import Cell
+
+_KEPT_APART = ("batches", "until_stable", "per", "weights")
+"""Settings of scoring that make other scores."""
 
 
 @dataclass(frozen=True)
@@ -70,17 +73,24 @@ class Allocator:
 
     Attributes:
         loop: The user's network and training.
-        score_with: Loader and loss to score with; None if all methods do without.
+        loader: Yields batches to score with; None if all methods do without.
+        scoring: How the network is scored; each choice has its own seed.
         settings: Keywords of `Choice.make`, such as `coupling` and `floor`.
         step: How the network is trained, for budgets on what a training step takes.
         input_at: What such a step is given; its loss takes memory too.
     """
 
     loop: Loop
-    score_with: tuple[Iterable[Any], LossFunction] | None = None
+    loader: Iterable[Any] | None = None
+    scoring: Scoring = field(default_factory=Scoring)
     settings: Mapping[str, Any] = field(default_factory=dict)
     step: TrainingStep | None = None
     input_at: StepInputAt = no_loss
+
+    @property
+    def has_data(self) -> bool:
+        """Whether there are batches and a loss to score with."""
+        return self.loader is not None and self.scoring.forward is not None
 
     def full(self) -> Planned:
         """Return the full network."""
@@ -140,13 +150,14 @@ class Allocator:
 
     def _scores(self, choice: Choice) -> Scores:
         """Score the network, or read the scores that another method of the seed left."""
-        loop, method = self.loop, choice.method
-        if method.needs_data and self.score_with is None:
+        loop, method, scoring = self.loop, choice.method, self.scoring
+        if scoring.scores is not None:
+            return scoring.scores
+        if method.needs_data and not self.has_data:
             raise UsageError(
                 f"{method.name} scores with data; give score_with=(loader, loss), or methods "
                 "without data such as thin and power:-0.25"
             )
-        loader, loss = self.score_with or (None, None)
         statistics = sorted(statistic.name for statistic in method.statistics)
         wanted = {
             "kind": "loop scores",
@@ -154,13 +165,13 @@ class Allocator:
             "train": loop.name if method.needs_data else None,
             "statistics": statistics,
             "seed": choice.seed,
+            "scoring": {key: getattr(scoring, key) for key in _KEPT_APART},
         }
 
         def compute(cell: Cell, place: Path) -> dict[str, Any]:
             began = time.process_time()
-            traced = Traced(loop.model, loop.graph, Batches(loader))
-            forward = make_forward(loss, None) if method.needs_data else None
-            scores = score(traced, [method], Scoring(forward, seed=choice.seed))
+            traced = Traced(loop.model, loop.graph, Batches(self.loader))
+            scores = score(traced, [method], replace(scoring, seed=choice.seed))
             scores.save(place / "scores.safetensors")
             return {"batches": scores.batches, "cpu_seconds": time.process_time() - began}
 

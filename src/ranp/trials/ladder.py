@@ -14,8 +14,8 @@ every rung, and by the mean of both seeds.
 
 Halving is synchronous: a rung is judged when all its candidates are there. (The pruners of tuning
 libraries judge as candidates come in, so the first is always trained to the end: neither cost nor
-winner would be fixed by the seed.) Curves are cells of the store: a killed race goes on, several
-processes share one, and what a comparison has trained already is not trained again.
+winner would be fixed by the seed.) Curves are cells of the store: a
+killed race goes on, and what a comparison has trained already is not trained again.
 """
 
 from __future__ import annotations

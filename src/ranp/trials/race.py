@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,10 +13,11 @@ from rich.console import RenderableType
 from ranp.errors import InfeasibleError, UsageError
 from ranp.files import write_sealed_json, write_text
 from ranp.fitting import TrainingStep
+from ranp.fitting.target import batch_like, no_loss
 from ranp.graph import ExampleInput
 from ranp.peeking import peek
-from ranp.pipeline import Target, Traced, logger, trace
-from ranp.pruning import Choice, Coupling, LossFunction, Method
+from ranp.pipeline import Scoring, Target, Traced, logger, trace
+from ranp.pruning import Choice, Coupling, LossFunction, Method, make_forward
 from ranp.pruning.allocation import proportional, tilted_weights
 from ranp.pruning.coupling import Floor
 from ranp.report.terminal import numbers, plain, table
@@ -59,9 +61,9 @@ def make_allocator(
         model = build()
     traced = trace(model, batches, example_input=example_input)
     loop = Loop(store, traced.model, traced.graph, train, name=name or _name_of(train))
-    if score_with is not None and batches.loader is not None:
-        score_with = (batches.loader, score_with[1])
-    return Allocator(loop, score_with, settings, step)
+    forward = None if score_with is None else make_forward(score_with[1], None)
+    scoring = Scoring(forward, until_stable=True)  # bounded: a loader may have no end
+    return Allocator(loop, batches.loader, scoring, settings, step)
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,8 @@ class RaceResult:
     def why(self) -> str:
         """Why it won, in a sentence."""
         first, challenger = next(iter(self.widths)), self.challenger
+        if len(self.widths) == 1:
+            return "no other candidate could race."
         if challenger is None:
             reason = f"{first} leads to the last rung"
         elif self.confirmed:
@@ -171,7 +175,7 @@ class RaceResult:
 
 def _at(curve: Sequence[Line], check_ins: int) -> str:
     """Format what a training said at a check-in."""
-    if len(curve) < check_ins:
+    if not 0 < check_ins <= len(curve):
         return ""
     return ", ".join(
         f"{name} {value:.3g}" for name, value in list(curve[check_ins - 1].items())[:2]
@@ -216,13 +220,16 @@ class Racing:
             return curve
 
         ladder = Ladder(schedule, curve)
-        winner = ladder.run(list(allocations))
-        refined = (
-            self._refinements(winner, allocations[winner], budget, seed) if schedule.refined else {}
-        )
-        allocations |= refined
-        winner = ladder.refine(winner, list(refined))
-        raced = [name for name in allocations if (name, False) in runs]
+        with closing(loop):
+            winner = ladder.run(list(allocations))
+            refined = (
+                self._refinements(winner, allocations[winner], budget, seed)
+                if schedule.refined
+                else {}
+            )
+            allocations |= refined
+            winner = ladder.refine(winner, list(refined))
+        raced = [name for name in allocations if (name, False) in runs] or [winner]
         return RaceResult(
             winner=winner,
             won=allocations[winner],
@@ -230,7 +237,7 @@ class Racing:
             refined=ladder.refined,
             challenger=ladder.challenger,
             confirmed=ladder.confirmed,
-            curves={name: runs[name, False]["curve"] for name in raced},
+            curves={name: runs[name, False]["curve"] if runs else [] for name in raced},
             again={name: runs[name, True]["curve"] for name in raced if (name, True) in runs},
             widths={name: allocations[name].widths for name in raced},
             left_out=left_out,
@@ -270,7 +277,8 @@ class Racing:
         for tilt, weights in tilted_weights(chooser, won.alive).items():
             rule = proportional(weights)
             method = Method(f"{winner} {tilt}", "refined in a race", selection=rule, floor="auto")
-            found = self.allocator.allocate(Choice.make(method, seed=seed), budget)
+            choice = Choice.make(method, seed=seed, **self.allocator.settings)
+            found = self.allocator.allocate(choice, budget)
             if isinstance(found, Planned):
                 refined[method.name] = found
         return refined
@@ -279,7 +287,7 @@ class Racing:
         allocator = self.allocator
         names = DEFAULT_CANDIDATES if self.candidates is None else self.candidates
         choices = [Choice.make(name, seed=seed, **allocator.settings) for name in names]
-        if self.candidates is None and allocator.score_with is None:
+        if self.candidates is None and not allocator.has_data:
             choices = [choice for choice in choices if not choice.method.needs_data]
         return choices
 
@@ -290,7 +298,7 @@ def win_race(
     length: int,
     budgets: Target,
     choice: Choice,
-    loss: LossFunction | None,
+    scoring: Scoring,
     step: TrainingStep | None,
 ) -> Planned:
     """Race the default candidates on a traced network, and return the winner.
@@ -301,14 +309,15 @@ def win_race(
         length: As in `race`.
         budgets: What the slim network may cost: one budget.
         choice: Settings of the candidates, and the seed.
-        loss: `loss(output, target)` to score with.
+        scoring: How the network is scored.
         step: How the network is trained, for a budget of memory.
     """
     if not isinstance(budgets, tuple) or len(budgets) != 1:
         raise UsageError(
             "a race is between networks of one cost; give one of flops, memory, params"
         )
-    loader = traced.batches.loader
+    first, forward = traced.batches.first, scoring.forward
+    input_at = no_loss if first is None or forward is None else batch_like(forward, first)
     loop = Loop(
         Store("out/race/cells", code=code_fingerprint(Racing, train)),
         traced.model,
@@ -322,8 +331,7 @@ def win_race(
         "floor": choice.floor,
         "multiple": choice.multiple,
     }
-    score_with = None if loader is None or loss is None else (loader, loss)
-    allocator = Allocator(loop, score_with, settings, step)
+    allocator = Allocator(loop, traced.batches.loader, scoring, settings, step, input_at)
     return Racing(allocator, length, tell=logger.info).run(budgets[0], choice.seed).won
 
 
@@ -355,7 +363,7 @@ def race(
     All candidates are brought to the budget and trained a little; the worse half is dropped rung
     by rung, by training loss and metric together. The first candidate is what the winner must beat
     over two seeds, else it stays. Then a few refinements of the winner are tried. Killed, the same
-    call goes on; started several times, processes share the work.
+    call goes on.
 
     Args:
         build: Returns the full network.
