@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import ranp as library
+from ranp.errors import UsageError
 from ranp.integrations import memory_check
 from ranp.integrations.memory_check import WAYS, Checked, compare_memory, keep_correction
 from ranp.resources import memory_correction, step_memory
@@ -108,7 +109,10 @@ def test_predictions_are_never_made_smaller(monkeypatch):
     rows = list(compare_memory("cpu", measure=measured_as(0.5)))
     failed = [replace(row, measured=MeasuredStep(failure="no")) for row in rows]
     assert keep_correction("cpu", rows).factors == {"32": 1.0, "bf16": 1.0, "16": 1.0}
-    assert keep_correction("cpu", failed).factors == {}
+    with pytest.raises(UsageError, match="no correction was stored"):
+        keep_correction("cpu", failed)
+    kept = memory_correction.load_correction("cpu")  # what was stored before stays
+    assert kept is not None and kept.factors == {"32": 1.0, "bf16": 1.0, "16": 1.0}
 
 
 def test_a_damaged_correction_is_none():
