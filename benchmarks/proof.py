@@ -125,20 +125,22 @@ def summary(store: Store, comparisons: Sequence[tuple[str, str, LoopRuns]]) -> I
         differences[name, budget] = compare_paired(race, thin)
     corrected = holm({"; ".join(key): each.p or 1.0 for key, each in differences.items()})
     for name, budget, runs in comparisons:
-        means = (fmean(accuracies(store, runs, method, budget)) for method in shown)
-        found = differences[name, budget]
+        found = (accuracies(store, runs, method, budget) for method in shown)
+        means = [f"{fmean(each):.1f}" if each else "" for each in found]
+        ahead = differences[name, budget]
         lost = ", ".join(f"{m} {losses(store, runs, m, budget)}" for m in ("thin", RACE))
-        cells = [name, budget, str(len(runs.seeds)), *(f"{mean:.1f}" for mean in means)]
-        low, high = found.summary.low, found.summary.high
-        cells.append(f"{found.summary.mean:+.1f} ({low:+.1f} to {high:+.1f})")
-        cells += [f"{found.p:.3f}", f"{corrected[f'{name}; {budget}']:.3f}", lost]
+        cells = [name, budget, str(len(runs.seeds)), *means]
+        low, high = ahead.summary.low, ahead.summary.high
+        cells.append(f"{ahead.summary.mean:+.1f} ({low:+.1f} to {high:+.1f})")
+        cells += [f"{ahead.p:.3f}", f"{corrected[f'{name}; {budget}']:.3f}", lost]
         yield " | ".join(cells)
     yield ""
 
 
 def accuracies(store: Store, runs: LoopRuns, method: str, budget: str) -> list[float]:
-    """Return the accuracy of every seed, in per cent."""
-    return [100 * runs.result(store, method, budget, seed)["accuracy"] for seed in runs.seeds]
+    """Return the accuracy of every seed in which a network came down to the budget, in per cent."""
+    found = (runs.result(store, method, budget, seed) for seed in runs.seeds)
+    return [100 * each["accuracy"] for each in found if each["outcome"] == "trained"]
 
 
 def losses(store: Store, runs: LoopRuns, method: str, budget: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -255,6 +255,8 @@ class Racing:
         for choice in self._choices(seed):
             name = choice.method.name
             found = self.allocator.allocate(choice, budget)
+            if isinstance(found, Unreachable):  # as the method has it; a floor may bring it there
+                found = self.allocator.allocate(replace(choice, floor="auto"), budget)
             if isinstance(found, Unreachable):
                 left_out[name] = found.reason
                 continue
