@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 
@@ -22,23 +23,29 @@ from benchmarks._proof_tasks import TASKS
 from ranp.experiments.compare import FULL, absolute_budget
 from ranp.experiments.comparing import LoopRuns
 from ranp.experiments.evaluation import evaluate
-from ranp.experiments.statistics import compare_paired, holm
+from ranp.experiments.statistics import Difference, compare_paired, holm
 from ranp.report.comparison_tables import markdown
 from ranp.trials.allocating import Planned
-from ranp.trials.race import RACE, Racing, make_allocator
+from ranp.trials.race import DEFAULT_CANDIDATES, RACE, THIN, Racing, make_allocator
 from ranp.trials.store import Store
 
-CANDIDATES = ("thin", "weighted", "power:-0.25", "ranp-f")
-"""What races, and is trained to the end: of the default candidates those that come first."""
+CANDIDATES = DEFAULT_CANDIDATES[:5]
+"""What races."""
+
+COMPARED = (THIN, "ranp-f", RACE)
+"""What is trained to the end with every seed."""
 
 ORDER = (
-    ("hippocampus", "flops=3%"),
     ("modelnet10", "flops=3%"),
+    ("hippocampus", "flops=3%"),
     ("left_atrium", "flops=3%"),
-    ("hippocampus", "flops=10%"),
     ("modelnet10", "flops=10%"),
+    ("hippocampus", "flops=10%"),
     ("left_atrium", "flops=10%"),
 )
+TO_THE_END = ORDER[0]
+"""The comparison in which every candidate is trained to the end, to see what a race misses."""
+
 SEEDS = (range(4), range(4, 8))
 LOST = 0.3
 """A structure with a smaller Dice was not found."""
@@ -48,7 +55,7 @@ COST = 1.5
 
 
 def make_runs(store: Store, name: str, budget: str) -> LoopRuns:
-    """Return the comparison of all families on a task at a budget, with the seeds of both parts."""
+    """Return the comparison on a task at a budget, with the seeds of both parts."""
     task = TASKS[name]
     allocator = make_allocator(
         task.build,
@@ -61,19 +68,19 @@ def make_runs(store: Store, name: str, budget: str) -> LoopRuns:
     racing = Racing(allocator, task.check_ins, CANDIDATES, COST)
     limit = absolute_budget(budget, allocator.full().costs)
     seeds = tuple(seed for part in SEEDS for seed in part)
-    return LoopRuns(allocator, ("full", *CANDIDATES, RACE), {budget: limit}, seeds, racing)
+    methods = (FULL, *(CANDIDATES if (name, budget) == TO_THE_END else ()), *COMPARED)
+    return LoopRuns(allocator, tuple(dict.fromkeys(methods)), {budget: limit}, seeds, racing)
 
 
 def train(store: Store, only: str) -> None:
-    """Train what is missing: four seeds of all comparisons, four more, then the full networks."""
+    """Train what is missing: four seeds of all comparisons, a full network, four more seeds."""
     runs = {(n, budget): make_runs(store, n, budget) for n, budget in ORDER if only in n}
-    races = [(part, methods) for part in SEEDS for methods in (CANDIDATES, (RACE,))]
-    whole = [(range(seed, seed + 1), (FULL,)) for part in SEEDS for seed in part]
-    for seeds, methods in (*races, *whole):  # a race reads the candidates' curves
+    for seeds in SEEDS:
+        for seed, ((_, budget), each) in product(seeds, runs.items()):
+            for method in each.methods[1:]:
+                train_one(each, store, method, budget, seed)
         for (_, budget), each in runs.items():
-            for seed in seeds:
-                for method in methods:
-                    train_one(each, store, method, budget, seed)
+            train_one(each, store, FULL, budget, seeds[0])
 
 
 def train_one(runs: LoopRuns, store: Store, method: str, budget: str, seed: int) -> None:
@@ -92,13 +99,11 @@ def train_one(runs: LoopRuns, store: Store, method: str, budget: str, seed: int)
 
 
 def complete_seeds(runs: LoopRuns, store: Store, budget: str) -> tuple[int, ...]:
-    """Return the seeds of which all candidates and the race's network are trained."""
+    """Return the seeds with which all that is compared is trained."""
     return tuple(
         seed
         for seed in runs.seeds
-        if all(
-            runs.result(store, method, budget, seed) is not None for method in (*CANDIDATES, RACE)
-        )
+        if all(runs.result(store, method, budget, seed) is not None for method in COMPARED)
     )
 
 
@@ -108,45 +113,76 @@ def known(store: Store) -> Iterator[tuple[str, str, LoopRuns]]:
         runs = make_runs(store, name, budget)
         seeds = complete_seeds(runs, store, budget)
         if seeds:
-            whole = all(runs.result(store, FULL, budget, seed) for seed in seeds)
-            methods = runs.methods if whole else runs.methods[1:]
-            yield name, budget, replace(runs, seeds=seeds, methods=methods)
+            yield name, budget, replace(runs, seeds=seeds)
 
 
 def summary(store: Store, comparisons: Sequence[tuple[str, str, LoopRuns]]) -> Iterator[str]:
     """Yield the race against the network thinned by hand, a row for each comparison."""
-    shown = (*CANDIDATES, RACE)
-    columns = ("data", "budget", "seeds", *shown, "race - thin", "p", "p, Holm", "class lost")
+    columns = (
+        *("data", "budget", "seeds", FULL, *COMPARED, "race - ranp-f", "race - thin"),
+        *("p, t-test", "Holm", "p, sign-flip", "Holm", "class lost"),
+    )
     yield " | ".join(columns)
     yield " | ".join(["---"] * 2 + ["---:"] * (len(columns) - 2))
-    differences = {}
+    ahead = {
+        f"{name}; {budget}": difference(store, runs, budget, THIN)
+        for name, budget, runs in comparisons
+    }
+    holm_t = holm({key: 1.0 if each.p is None else each.p for key, each in ahead.items()})
+    holm_flip = holm({key: each.p_flip or 1.0 for key, each in ahead.items()})
     for name, budget, runs in comparisons:
-        race, thin = (accuracies(store, runs, method, budget) for method in (RACE, "thin"))
-        differences[name, budget] = compare_paired(race, thin)
-    corrected = holm({"; ".join(key): each.p or 1.0 for key, each in differences.items()})
-    for name, budget, runs in comparisons:
-        found = (accuracies(store, runs, method, budget) for method in shown)
-        means = [f"{fmean(each):.1f}" if each else "" for each in found]
-        ahead = differences[name, budget]
-        lost = ", ".join(f"{m} {losses(store, runs, m, budget)}" for m in ("thin", RACE))
-        cells = [name, budget, str(len(runs.seeds)), *means]
-        low, high = ahead.summary.low, ahead.summary.high
-        cells.append(f"{ahead.summary.mean:+.1f} ({low:+.1f} to {high:+.1f})")
-        cells += [f"{ahead.p:.3f}", f"{corrected[f'{name}; {budget}']:.3f}", lost]
-        yield " | ".join(cells)
+        found = [accuracies(store, runs, method, budget) for method in (FULL, *COMPARED)]
+        means = [
+            f"{fmean(each.values()):.1f}{'' if len(each) == len(runs.seeds) else f' ({len(each)})'}"
+            if each
+            else ""
+            for each in found
+        ]
+        key = f"{name}; {budget}"
+        tests = (ahead[key].p or 1.0, holm_t[key], ahead[key].p_flip or 1.0, holm_flip[key])
+        lost = ", ".join(f"{m} {losses(store, runs, m, budget)}" for m in COMPARED)
+        differences = [
+            interval(difference(store, runs, budget, "ranp-f")),
+            interval(ahead[key]),
+        ]
+        cells = [name, budget, str(len(runs.seeds)), *means, *differences]
+        yield " | ".join([*cells, *(f"{p:.3f}" for p in tests), lost])
     yield ""
 
 
-def accuracies(store: Store, runs: LoopRuns, method: str, budget: str) -> list[float]:
-    """Return the accuracy of every seed in which a network came down to the budget, in per cent."""
-    found = (runs.result(store, method, budget, seed) for seed in runs.seeds)
-    return [100 * each["accuracy"] for each in found if each["outcome"] == "trained"]
+def difference(store: Store, runs: LoopRuns, budget: str, other: str) -> Difference:
+    """Return how far the race's networks are from others, over the seeds of both."""
+    race, theirs = (accuracies(store, runs, method, budget) for method in (RACE, other))
+    common = [seed for seed in race if seed in theirs]
+    return compare_paired([race[seed] for seed in common], [theirs[seed] for seed in common])
+
+
+def interval(difference: Difference) -> str:
+    """Format a difference in points, with its interval."""
+    found = difference.summary
+    if found.low is None or found.high is None:
+        return f"{found.mean:+.1f}"
+    return f"{found.mean:+.1f} ({found.low:+.1f} to {found.high:+.1f})"
+
+
+def accuracies(store: Store, runs: LoopRuns, method: str, budget: str) -> dict[int, float]:
+    """Return the accuracy with every seed in which a network was trained, in per cent."""
+    found = {seed: runs.result(store, method, budget, seed) for seed in runs.seeds}
+    return {
+        seed: 100 * each["accuracy"]
+        for seed, each in found.items()
+        if each is not None and each["outcome"] == "trained"
+    }
 
 
 def losses(store: Store, runs: LoopRuns, method: str, budget: str) -> int:
     """Return the number of seeds in which a structure has a Dice below 0.3."""
-    found = [runs.result(store, method, budget, seed)["metrics"] for seed in runs.seeds]
-    dice = [[v["last"] for n, v in each.items() if n.startswith("dice_")] for each in found]
+    found = [runs.result(store, method, budget, seed) for seed in runs.seeds]
+    dice = [
+        [v["last"] for n, v in each["metrics"].items() if n.startswith("dice_")]
+        for each in found
+        if each is not None and each["outcome"] == "trained"
+    ]
     return sum(min(each, default=1.0) < LOST for each in dice)
 
 

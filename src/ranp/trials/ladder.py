@@ -36,6 +36,9 @@ With `again` it is trained with another seed.
 
 REFINED_AT_MOST = 4
 
+_FAR = 0.2
+"""Share of the best metric by which a candidate is far behind."""
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -112,19 +115,21 @@ def _rungs(challengers: int, first: int, length: int) -> tuple[tuple[int, int], 
 def standing(curves: Mapping[str, Sequence[Line]]) -> list[str]:
     """Return candidates by how they do, the best first.
 
-    Metric and training loss count alike, each the mean over the second half of the check-ins and as
-    a share of the largest: of two candidates with nearly the same loss, one that misses a class
-    is far behind, which ranks would not tell. A training that says no loss is judged by its metric
-    alone. Trainings that diverged, and so ended before the others, come last.
+    The training loss decides: it averages over every sample since the last check-in, and with one
+    seed all candidates meet the same ones. A metric that early is that of a few cases, so it only
+    tells who is far behind: by more than a fifth of the best one, as where a class is missed. Both
+    are means over the second half of the check-ins. A training that says no loss is judged by its
+    metric alone. Trainings that diverged, and so ended before the others, come last.
     """
     longest = max(curves.values(), key=len)
     goal = goal_of(longest[-1]) if longest else LOSS
-    goals = _shares({name: _recent(curve, goal) for name, curve in curves.items()})
-    losses = _shares({name: _recent(curve, LOSS) for name, curve in curves.items()})
-    order = list(curves)
+    goals = {name: _recent(curve, goal) for name, curve in curves.items()}
+    losses = {name: _recent(curve, LOSS) for name, curve in curves.items()}
+    best = max(goals.values())
 
-    def key(name: str) -> tuple[bool, float, int]:
-        return len(curves[name]) < len(longest), losses[name] - goals[name], order.index(name)
+    def key(name: str) -> tuple[bool, bool, float, float]:
+        diverged = len(curves[name]) < len(longest)
+        return diverged, best - goals[name] > _FAR * abs(best), losses[name], -goals[name]
 
     return sorted(curves, key=key)
 
@@ -141,12 +146,6 @@ def _recent(curve: Sequence[Line], name: str) -> float:
     """Return the mean over the second half of a curve; 0 where nothing is said."""
     values = [line[name] for line in curve[len(curve) // 2 :] if name in line]
     return fmean(values) if values else 0.0
-
-
-def _shares(values: Mapping[str, float]) -> dict[str, float]:
-    """Return values as shares of the largest magnitude."""
-    largest = max(map(abs, values.values())) or 1.0
-    return {name: value / largest for name, value in values.items()}
 
 
 @dataclass(frozen=True)

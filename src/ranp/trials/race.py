@@ -33,7 +33,7 @@ from ranp.user_code import blame
 RACE, THIN = "race", "thin"
 
 DEFAULT_CANDIDATES = (
-    *("thin", "weighted", "power:-0.25", "ranp-f", "power:0.25"),
+    *(THIN, "power:0.25", "power:-0.25", "weighted", "ranp-f"),
     *("power:-0.5", "power:0.5"),
 )
 """The first ones race where the cost does not allow all."""
@@ -363,9 +363,9 @@ def race(
     """Race allocations of one cost on the user's own data, and return the winner's plan.
 
     All candidates are brought to the budget and trained a little; the worse half is dropped rung
-    by rung, by training loss and metric together. The first candidate is what the winner must beat
-    over two seeds, else it stays. Then a few refinements of the winner are tried. Killed, the same
-    call goes on.
+    by rung: who is far behind by the metric, then by the training loss. The first candidate is what
+    the winner must beat over two seeds, else it stays. Then a few refinements of the winner are
+    tried. Killed, the same call goes on.
 
     Args:
         build: Returns the full network.
