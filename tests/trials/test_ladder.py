@@ -55,13 +55,13 @@ def test_the_loss_decides_among_those_whose_metric_is_near_the_best() -> None:
     curves = {
         "a": lines(0.0, 0.1, loss=0.2),  # far behind by its metric
         "b": lines(0.0, 0.5, loss=0.6),
-        "c": lines(0.0, 0.41, loss=0.5),
+        "c": lines(0.0, 0.46, loss=0.5),
     }
     assert standing(curves) == ["c", "b", "a"]
 
 
 def test_a_metric_below_zero_is_compared_by_its_distance_from_the_best() -> None:
-    curves = {"a": lines(-1.0, loss=0.9), "b": lines(-1.1, loss=0.5), "c": lines(-1.3, loss=0.1)}
+    curves = {"a": lines(-1.0, loss=0.9), "b": lines(-1.05, loss=0.5), "c": lines(-1.2, loss=0.1)}
     assert standing(curves) == ["b", "a", "c"]
 
 

@@ -36,7 +36,7 @@ With `again` it is trained with another seed.
 
 REFINED_AT_MOST = 4
 
-_FAR = 0.2
+_FAR = 0.1
 """Share of the best metric by which a candidate is far behind."""
 
 
@@ -117,7 +117,7 @@ def standing(curves: Mapping[str, Sequence[Line]]) -> list[str]:
 
     The training loss decides: it averages over every sample since the last check-in, and with one
     seed all candidates meet the same ones. A metric that early is that of a few cases, so it only
-    tells who is far behind: by more than a fifth of the best one, as where a class is missed. Both
+    tells who is far behind: by more than a tenth of the best one, as where a class is missed. Both
     are means over the second half of the check-ins. A training that says no loss is judged by its
     metric alone. Trainings that diverged, and so ended before the others, come last.
     """
