@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ranp.errors import UsageError
-from ranp.trials.ladder import Ladder, Schedule, make_schedule, standing
+from ranp.trials.ladder import Ladder, Schedule, least_cost, make_schedule, standing
 
 
 def lines(*metrics: float, loss: float | None = None) -> list[dict[str, float]]:
@@ -39,8 +39,16 @@ def test_candidates_are_left_out_where_the_cost_does_not_allow_all() -> None:
 
 
 def test_a_cost_that_allows_no_race_is_refused_with_one_that_does() -> None:
-    with pytest.raises(UsageError, match=r"cost=0\.4, or yield more often"):
+    with pytest.raises(UsageError, match=r"at least 0\.4, .*got 0\.05; give that, or yield more"):
         make_schedule(5, length=10, cost=0.05)
+
+
+@given(candidates=st.integers(2, 20), length=st.integers(80, 5000))
+def test_at_the_least_cost_all_candidates_race(candidates: int, length: int) -> None:
+    cost = least_cost(candidates, length)
+    assert make_schedule(candidates, length, cost).rungs[0][1] == candidates - 1
+    if cost - 0.002 >= least_cost(2, length):
+        assert make_schedule(candidates, length, cost - 0.002).rungs[0][1] < candidates - 1
 
 
 @given(candidates=st.integers(2, 20), length=st.integers(80, 5000), cost=st.floats(0.05, 2))

@@ -94,11 +94,16 @@ def make_schedule(candidates: int, length: int, cost: float, first: int | None =
             if plain.check_ins <= allowed:
                 spare = (allowed - plain.check_ins) // (2 * rungs[-1][0])
                 return Schedule(rungs, min(REFINED_AT_MOST, spare), length)
-    least = Schedule(_rungs(1, first or 1, length), 0, length)
     raise UsageError(
-        f"a race of two candidates costs {100 * least.cost:.3g} % of the training at least, got "
-        f"cost={cost:g}; give cost={math.ceil(1000 * least.cost) / 1000:g}, or yield more often"
+        f"cost must be at least {least_cost(2, length, first or 1)}, which is what a race of two "
+        f"candidates takes of the training, got {cost:g}; give that, or yield more often"
     )
+
+
+def least_cost(candidates: int, length: int, first: int = 1) -> float:
+    """Return the least cost at which so many candidates race, to a thousandth."""
+    least = Schedule(_rungs(candidates - 1, first, length), 0, length)
+    return math.ceil(1000 * least.cost - 1e-9) / 1000
 
 
 def _rungs(challengers: int, first: int, length: int) -> tuple[tuple[int, int], ...]:

@@ -24,7 +24,7 @@ from ranp.report.terminal import numbers, plain, table
 from ranp.resources.budgets import Amount, Budget, parse_budgets
 from ranp.slimming import Plan
 from ranp.trials.allocating import Allocator, Planned, Unreachable
-from ranp.trials.ladder import Ladder, Rung, make_schedule
+from ranp.trials.ladder import Ladder, Rung, Schedule, least_cost, make_schedule
 from ranp.trials.loops import Build, Line, Loop, Train
 from ranp.trials.source_code import code_fingerprint
 from ranp.trials.store import Store
@@ -205,11 +205,7 @@ class Racing:
         loop = self.allocator.loop
         allocations, left_out = self._line_up(budget, seed)
         schedule = make_schedule(len(allocations), self.length, self.cost)
-        candidates = 1 + schedule.rungs[0][1]
-        self.tell(
-            f"Race of {candidates} candidates: at most {100 * schedule.cost:.4g} % of the training "
-            f"that follows ({schedule.check_ins} of {self.length} check-ins)"
-        )
+        self.tell(self._stated(schedule, len(allocations)))
         runs: dict[tuple[str, bool], dict[str, Any]] = {}
 
         def curve(name: str, check_ins: int, again: bool) -> Sequence[Line]:
@@ -244,6 +240,20 @@ class Racing:
             stated=schedule.cost,
             spent=sum(len(run["curve"]) for run in runs.values()) / self.length,
             cpu_seconds=sum(run["cpu_seconds"] for run in runs.values()),
+        )
+
+    def _stated(self, schedule: Schedule, candidates: int) -> str:
+        """Return what a race costs at the most, and what it would take to race them all."""
+        racing = 1 + schedule.rungs[0][1]
+        stated = (
+            f"Race of {racing} candidates: at most {100 * schedule.cost:.4g} % of the training "
+            f"that follows ({schedule.check_ins} of {self.length} check-ins)"
+        )
+        if racing == candidates:
+            return stated
+        return (
+            f"{stated}; all {candidates} would race at cost={least_cost(candidates, self.length)}, "
+            "or with more frequent check-ins"
         )
 
     def _line_up(self, budget: Budget, seed: int) -> tuple[dict[str, Planned], dict[str, str]]:
