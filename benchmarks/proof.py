@@ -35,18 +35,13 @@ CANDIDATES = DEFAULT_CANDIDATES[:5]
 COMPARED = (THIN, "ranp-f", RACE)
 """What is trained to the end with every seed."""
 
-ORDER = (
-    ("modelnet10", "flops=3%"),
-    ("hippocampus", "flops=3%"),
-    ("left_atrium", "flops=3%"),
-    ("modelnet10", "flops=10%"),
-    ("hippocampus", "flops=10%"),
-    ("left_atrium", "flops=10%"),
+SEEDS = {"flops=3%": range(8), "flops=10%": range(4)}
+ORDER = tuple(
+    (name, budget) for budget in SEEDS for name in ("modelnet10", "hippocampus", "left_atrium")
 )
-TO_THE_END = ORDER[0]
-"""The comparison in which every candidate is trained to the end, to see what a race misses."""
+TO_THE_END, WITH_SEEDS = ORDER[0], range(4)
+"""Where every candidate is trained to the end, to see what a race misses."""
 
-SEEDS = (range(4), range(4, 8))
 LOST = 0.3
 """A structure with a smaller Dice was not found."""
 
@@ -55,7 +50,7 @@ COST = 1.5
 
 
 def make_runs(store: Store, name: str, budget: str) -> LoopRuns:
-    """Return the comparison on a task at a budget, with the seeds of both parts."""
+    """Return the comparison on a task at a budget."""
     task = TASKS[name]
     allocator = make_allocator(
         task.build,
@@ -67,20 +62,22 @@ def make_runs(store: Store, name: str, budget: str) -> LoopRuns:
     )
     racing = Racing(allocator, task.check_ins, CANDIDATES, COST)
     limit = absolute_budget(budget, allocator.full().costs)
-    seeds = tuple(seed for part in SEEDS for seed in part)
     methods = (FULL, *(CANDIDATES if (name, budget) == TO_THE_END else ()), *COMPARED)
-    return LoopRuns(allocator, tuple(dict.fromkeys(methods)), {budget: limit}, seeds, racing)
+    return LoopRuns(
+        allocator, tuple(dict.fromkeys(methods)), {budget: limit}, tuple(SEEDS[budget]), racing
+    )
 
 
 def train(store: Store, only: str) -> None:
-    """Train what is missing: four seeds of all comparisons, a full network, four more seeds."""
+    """Train what is missing, comparison by comparison and seed by seed; full networks last."""
     runs = {(n, budget): make_runs(store, n, budget) for n, budget in ORDER if only in n}
-    for seeds in SEEDS:
-        for seed, ((_, budget), each) in product(seeds, runs.items()):
-            for method in each.methods[1:]:
+    for budget, seeds in SEEDS.items():
+        for seed, ((_, at), each) in product(seeds, runs.items()):
+            chosen = each.methods[1:] if seed in WITH_SEEDS else COMPARED
+            for method in chosen if at == budget else ():
                 train_one(each, store, method, budget, seed)
-        for (_, budget), each in runs.items():
-            train_one(each, store, FULL, budget, seeds[0])
+    for (_, budget), each in runs.items():
+        train_one(each, store, FULL, budget, each.seeds[0])
 
 
 def train_one(runs: LoopRuns, store: Store, method: str, budget: str, seed: int) -> None:
