@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +36,9 @@ from ranp.datasets.pictures import draw_clips
 from ranp.datasets.registry import Dataset, Facts, register_dataset
 from ranp.datasets.synthetic.motion import MOTIONS, check_classes, draw_clip, render
 from ranp.datasets.tasks import Classification
-from ranp.datasets.verification import Checked, Inventory, guarded
+from ranp.datasets.verification import Inventory, checks
 from ranp.datasets.video import FRAME_SUFFIXES, count_frames, probe, read_frames, write_video
 from ranp.errors import UsageError
-from ranp.files import ensure_directory
 
 FRAMES = 16
 """Frames of a sample."""
@@ -98,9 +96,11 @@ def open_reader(
     return ClipReader(clips, size, split == "train", divisor)
 
 
-def check(clip: LabelledPath) -> Checked:
+@checks(path=lambda clip: clip.path)
+def check(clip: LabelledPath) -> Iterator[tuple[str, str]]:
     """Decode a whole clip and count its class, split and frame size."""
-    return guarded(clip.id, clip.path, lambda: chain(count_case(clip), check_frames(clip)))
+    yield from count_case(clip)
+    yield from check_frames(clip)
 
 
 def check_frames(clip: LabelledPath) -> Iterator[tuple[str, str]]:
@@ -126,7 +126,6 @@ def describe(directory: Path) -> Facts:
 def write(directory: Path, *, cases: int, size: int, seed: int, classes: int) -> None:
     """Write clips of motion in folders by class; frames are `size` high and a third wider."""
     check_clips(size, classes)
-    ensure_directory(directory)
     for index in range(cases):
         name = MOTIONS[index % classes].name
         write_clip(directory / name / f"clip_{index:05d}.avi", index, size, seed, classes)

@@ -109,11 +109,7 @@ def predict_labels(
     metadata: Metadata,
     **_: Any,
 ) -> dict[str, Any]:
-    """Predict an input and write its labels with the same affine (see `Dataset.predict`).
-
-    Returns:
-        How many voxels each label has.
-    """
+    """Predict an input, write its labels with the same affine, and return how often each occurs."""
     if not target.name.endswith(".nii.gz"):
         raise UsageError(f"'{target}': label volumes are written as .nii.gz; name it so")
     x, affine = read_input(source, metadata)

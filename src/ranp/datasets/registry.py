@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ranp.datasets.verification import Checked, Inventory, Problem, no_conclusions
+from ranp.datasets.verification import Checked, Inventory, Problem
 from ranp.errors import UsageError, lookup, suggest
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Dataset:
     task: Callable[..., Task]
     predict: Callable[..., dict[str, Any]]
     draw: Callable[..., Any]
-    conclude: Callable[[Sequence[Checked]], tuple[list[Problem], list[str]]] = no_conclusions
+    conclude: Callable[[Sequence[Checked]], tuple[list[Problem], list[str]]] = lambda _: ([], [])
     describe: Callable[[Path], Facts] | None = None
     frames: int | None = None
     whole_volumes: bool = False

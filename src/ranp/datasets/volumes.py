@@ -39,10 +39,10 @@ from ranp.datasets.registry import Dataset, Facts, register_dataset
 from ranp.datasets.splits import stratified_folds
 from ranp.datasets.synthetic.shapes import draw_shape
 from ranp.datasets.tasks import Classification
-from ranp.datasets.verification import Checked, Inventory, check_range, guarded
+from ranp.datasets.verification import Inventory, check_range, checks
 from ranp.datasets.voxels import check_size, voxelize
 from ranp.errors import IntegrityError, UsageError
-from ranp.files import atomic_write, ensure_directory
+from ranp.files import atomic_write
 
 _SUFFIXES = (".npy", ".npz", ".nii", ".nii.gz")
 _DAMAGE = (OSError, EOFError, ValueError, KeyError, SyntaxError, zlib.error, zipfile.BadZipFile)
@@ -139,11 +139,7 @@ def open_archive(path: Path) -> Archive:
 
 @lru_cache(maxsize=2)
 def read_archive(path: Path, state: tuple[int, int]) -> Archive:
-    """Read an archive.
-
-    Args:
-        path: The .npz file.
-        state: Size and time of the file.
+    """Read an archive in a state of its file, which is its size and time.
 
     Raises:
         IntegrityError: It is damaged, or its arrays do not fit together.
@@ -177,20 +173,16 @@ def read_archive(path: Path, state: tuple[int, int]) -> Archive:
     return Archive(grids, edge, y, names, splits or [None] * len(y), ids)
 
 
-def _archive_path(directory: Path) -> Path | None:
+def inventory(directory: Path) -> Inventory:
+    """List the volumes of a directory, by class."""
     archives = sorted(directory.glob("*.npz"))
     if len(archives) > 1:
         raise UsageError(f"'{directory}' holds {len(archives)} archives; name a directory with one")
-    return archives[0] if archives else None
-
-
-def inventory(directory: Path) -> Inventory:
-    """List the volumes of a directory, by class."""
-    path = _archive_path(directory)
-    if path is None:
+    if not archives:
         return list_class_folders(
             directory, lambda case: case.name.endswith(_SUFFIXES), ".npy, .npz or .nii.gz volumes"
         )
+    [path] = archives
     archive = open_archive(path)
     strata = {f"{index}": archive.names[label] for index, label in enumerate(archive.labels)}
     folds = {} if archive.splits[0] else stratified_folds(strata)
@@ -249,16 +241,13 @@ def open_reader(directory: Path, split: str, *, size: int = 32, fold: int = 0) -
     return GridReader(volumes, size, split == "train")
 
 
-def check(volume: LabelledPath) -> Checked:
+@checks(path=lambda volume: volume.path)
+def check(volume: LabelledPath) -> Iterator[tuple[str, str]]:
     """Read a volume and count its class, split and shape."""
-
-    def read() -> Iterator[tuple[str, str]]:
-        grid = read_raw_grid(volume)
-        check_range(volume.path, grid)
-        yield from count_case(volume)
-        yield "shape", "x".join(map(str, grid.shape[1:]))
-
-    return guarded(volume.id, volume.path, read)
+    grid = read_raw_grid(volume)
+    check_range(volume.path, grid)
+    yield from count_case(volume)
+    yield "shape", "x".join(map(str, grid.shape[1:]))
 
 
 def describe(directory: Path) -> Facts:
@@ -275,7 +264,6 @@ def write(directory: Path, *, cases: int, size: int, seed: int, classes: int) ->
     """Write occupancy grids of synthetic shapes in folders by category."""
     check_size(size)
     _check_classes(classes)
-    ensure_directory(directory)
     for index in range(cases):
         name = CATEGORIES[index % classes].name
         with atomic_write(directory / name / f"shape_{index:05d}.npy") as file:
