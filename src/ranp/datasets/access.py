@@ -18,8 +18,8 @@ from ranp.datasets.verification import Report, check_all, summarise
 from ranp.errors import UsageError, import_extra
 from ranp.files import atomic_write, ensure_directory
 
-MOST_VOXELS, MOST_CASES = 2048, 10**7
-"""The longest edge of a volume and the largest data set that anybody means."""
+MAX_EDGE, MAX_CASES = 2048, 10**7
+"""Limits of sizes and numbers of cases; what is larger is a typing error."""
 
 if TYPE_CHECKING:
     from ranp.datasets.cases import Cases
@@ -70,13 +70,7 @@ def open_cases(
 
 @dataclass(frozen=True)
 class SyntheticReader(Reader):
-    """Reader of synthetic cases in memory.
-
-    Attributes:
-        name: Prefix of the cases' names.
-        samples: Number of cases.
-        sample: Draws the case of an index.
-    """
+    """Reader of synthetic cases in memory: `sample` draws the case of an index."""
 
     name: str
     samples: int
@@ -147,9 +141,9 @@ def synthesise(
         raise UsageError(f"'{directory}' is not empty; choose a new directory")
     if cases < 1:
         raise UsageError(f"the number of cases must be at least 1, got {cases}")
-    if cases > MOST_CASES or size > MOST_VOXELS:
+    if cases > MAX_CASES or size > MAX_EDGE:
         raise UsageError(
-            f"there may be {MOST_CASES} cases of size {MOST_VOXELS}, got {cases} of size {size}"
+            f"there may be {MAX_CASES} cases of size {MAX_EDGE}, got {cases} of size {size}"
         )
     is_new = not directory.exists()
     ensure_directory(directory)

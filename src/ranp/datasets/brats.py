@@ -16,17 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ranp.datasets import label_volumes
 from ranp.datasets.crops import normalise
-from ranp.datasets.label_volumes import (
-    VolumeCase,
-    VolumeReader,
-    predict_labels,
-    read_images,
-    read_images_and_labels,
-)
+from ranp.datasets.label_volumes import VolumeCase, VolumeReader, read_images
 from ranp.datasets.nifti import write_volume
 from ranp.datasets.pictures import draw_volumes
-from ranp.datasets.registry import Dataset, Metadata, register_dataset
+from ranp.datasets.registry import Dataset, Metadata, functions_of, register_dataset
 from ranp.datasets.splits import choose_fold, stratified_folds
 from ranp.datasets.synthetic.tumours import draw_phantom
 from ranp.datasets.tasks import Batch, Segmentation
@@ -67,7 +62,7 @@ def regions(labels: NDArray[np.integer]) -> dict[str, NDArray[np.bool_]]:
 
 def read_case(case: BratsCase) -> tuple[NDArray[Any], NDArray[np.uint8]]:
     """Read a case's raw images [4, X, Y, Z] and labels [X, Y, Z], which must be known ones."""
-    images, labels = read_images_and_labels(case, len(MODALITIES))
+    images, labels = label_volumes.read_images_and_labels(case, len(MODALITIES))
     present = set(np.unique(labels).tolist())
     unknown = present - {0, 1, 2, 3, 4}
     if unknown:
@@ -247,17 +242,12 @@ register_dataset(
         about="BraTS, brain tumours in four MR contrasts",
         recipe="brats-unet3d",
         size=128,
-        inventory=inventory,
-        check=check,
-        conclude=conclude,
-        open_reader=open_reader,
-        write=write,
-        sample=sample,
         task_name="brats",
         task=make_task,
-        predict=partial(predict_labels, read_input),
+        predict=partial(label_volumes.predict_labels, read_input),
         draw=partial(draw_volumes, channels=MODALITIES),
         whole_volumes=True,
         options={"loss": with_loss},
+        **functions_of(__name__),
     )
 )

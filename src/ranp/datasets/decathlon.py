@@ -21,17 +21,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ranp.datasets import label_volumes
 from ranp.datasets.crops import normalise
-from ranp.datasets.label_volumes import (
-    VolumeCase,
-    VolumeReader,
-    predict_labels,
-    read_images,
-    read_images_and_labels,
-)
+from ranp.datasets.label_volumes import VolumeCase, VolumeReader, read_images
 from ranp.datasets.nifti import read_labels, read_shape, write_volume
 from ranp.datasets.pictures import draw_volumes
-from ranp.datasets.registry import Dataset, Facts, Metadata, register_dataset
+from ranp.datasets.registry import Dataset, Facts, Metadata, functions_of, register_dataset
 from ranp.datasets.splits import choose_fold, stratified_folds
 from ranp.datasets.synthetic.tumours import draw_phantom
 from ranp.datasets.tasks import Segmentation
@@ -130,16 +125,14 @@ def _stem(path: Path) -> str:
 
 def list_cases(directory: Path, description: Description) -> Inventory:
     """List a directory's cases; those without image or label are named in the notes."""
-    for image_name, label_name in _LAYOUTS:
-        if (directory / image_name).is_dir() and (directory / label_name).is_dir():
-            break
-    else:
+    layouts = [[directory / name for name in names] for names in _LAYOUTS]
+    layout = next((folders for folders in layouts if all(f.is_dir() for f in folders)), None)
+    if layout is None:
         raise UsageError(
             f"'{directory}' holds no volumes with labels; expected imagesTr and labelsTr, or "
             "images and labels, with .nii.gz files"
         )
-    files, problems = files_by_stem(directory / image_name, _SUFFIXES, "volume")
-    labels, foreign = files_by_stem(directory / label_name, _SUFFIXES, "volume")
+    (files, problems), (labels, foreign) = (files_by_stem(f, _SUFFIXES, "volume") for f in layout)
     images, incomplete = _grouped(files, description)
     problems += [*foreign, *incomplete]
     folds = stratified_folds(dict.fromkeys(images.keys() & labels.keys(), "all"))
@@ -190,7 +183,7 @@ def _grouped(
 
 def read_case(case: DescribedCase) -> tuple[NDArray[Any], NDArray[np.uint8]]:
     """Read a case's raw channels [C, X, Y, Z] and labels [X, Y, Z], which must be known ones."""
-    images, labels = read_images_and_labels(case, len(case.description.modalities))
+    images, labels = label_volumes.read_images_and_labels(case, len(case.description.modalities))
     known = case.description.labels
     unknown = set(np.unique(labels).tolist()) - set(known)
     if unknown:
@@ -352,16 +345,11 @@ DECATHLON = register_dataset(
         about="any data set in the layout of the Medical Segmentation Decathlon or nnU-Net",
         recipe="decathlon-unet3d",
         size=64,
-        inventory=inventory,
-        check=check,
-        describe=describe,
-        open_reader=open_reader,
-        write=write,
-        sample=sample,
         task_name="segmentation",
         task=make_task,
-        predict=partial(predict_labels, read_input),
+        predict=partial(label_volumes.predict_labels, read_input),
         draw=draw_volumes,
         whole_volumes=True,
+        **functions_of(__name__),
     )
 )

@@ -18,7 +18,7 @@ from ranp.datasets import decathlon
 from ranp.datasets.crops import centre_corner, crop_or_pad
 from ranp.datasets.decathlon import DecathlonReader, Description, check
 from ranp.datasets.label_volumes import predict_labels
-from ranp.datasets.registry import Predictor, register_dataset
+from ranp.datasets.registry import Predictor, functions_of, register_dataset
 from ranp.datasets.splits import choose_fold
 from ranp.datasets.synthetic.hippocampi import draw_crop
 from ranp.datasets.tasks import Segmentation
@@ -87,14 +87,10 @@ register_dataset(
         name="hippocampus",
         about="Decathlon Task04, the two parts of the hippocampus in T1 MRI",
         recipe="hippocampus-unet3d",
-        inventory=inventory,
         describe=None,
-        open_reader=open_reader,
-        write=write,
-        sample=sample,
         task_name="hippocampus",
         task=lambda window, metadata: Segmentation(REGIONS),
-        predict=predict,
         whole_volumes=False,
+        **functions_of(__name__),
     )
 )

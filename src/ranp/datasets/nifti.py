@@ -1,4 +1,4 @@
-"""NIfTI volumes, read as if somebody meant harm.
+"""NIfTI volumes, read without trust in what they claim.
 
 The header is checked before memory is taken, and the stream is read to its end so that gzip's CRC
 is checked too. nibabel does neither; it interprets the header.
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ranp.errors import IntegrityError, import_extra
-from ranp.files import atomic_write
+from ranp.files import atomic_write, blame_file
 
 MAX_BYTES = 96 * 2**20
 """Unpacked size that any file may claim: BraTS in float64 has 68 MiB, a bomb has more."""
@@ -87,18 +87,14 @@ def read_shape(path: Path) -> tuple[int, ...]:
 @contextmanager
 def _opened(path: Path, believable: int = MAX_BYTES) -> Iterator[tuple[Any, int]]:
     """Yield the unpacked stream, and how many bytes of voxels the file may claim."""
-    try:
-        with path.open("rb") as raw:
-            stored = path.stat().st_size
-            compressed = raw.read(2) == b"\x1f\x8b"
-            raw.seek(0)
-            most = min(max(believable, stored * _MAX_RATIO), stored * _MAX_DEFLATE_RATIO)
-            with gzip.open(raw) if compressed else nullcontext(raw) as stream:
-                yield stream, most if compressed else stored
-    except FileNotFoundError as error:
-        raise IntegrityError(f"'{path}' does not exist") from error
-    except (OSError, EOFError, zlib.error) as error:  # what gzip raises on a damaged stream
-        raise IntegrityError(f"'{path}' is damaged: {error}; fetch it again") from error
+    damage = (OSError, EOFError, zlib.error)  # what gzip raises on a damaged stream
+    with blame_file(path, damage, "is damaged", "; fetch it again"), path.open("rb") as raw:
+        stored = path.stat().st_size
+        compressed = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        most = min(max(believable, stored * _MAX_RATIO), stored * _MAX_DEFLATE_RATIO)
+        with gzip.open(raw) if compressed else nullcontext(raw) as stream:
+            yield stream, most if compressed else stored
 
 
 def _read_header(path: Path, raw: bytes) -> Any:
@@ -180,7 +176,7 @@ def read_labels(path: Path, like: Volume | None = None) -> Volume:
     return Volume(labels, volume.affine)
 
 
-def require_same_geometry(paths: Sequence[Path], volumes: Sequence[Volume]) -> None:
+def check_same_geometry(paths: Sequence[Path], volumes: Sequence[Volume]) -> None:
     """Raise `IntegrityError` if volumes differ from the first in shape, or in place by 1e-3 mm."""
     first = volumes[0]
     for path, volume in zip(paths[1:], volumes[1:], strict=True):

@@ -22,17 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ranp.datasets.parts import (
-    BY_NAME,
-    BY_SYNSET,
-    CATEGORIES,
-    PARTS,
-    Category,
-    PartSegmentation,
-    category_named,
-    draw_parts,
-)
-from ranp.datasets.registry import CaseReader, Dataset, Predictor, register_dataset
+from ranp.datasets import parts
+from ranp.datasets.parts import BY_NAME, BY_SYNSET, CATEGORIES, PARTS, Category, category_named
+from ranp.datasets.registry import CaseReader, Dataset, Predictor, functions_of, register_dataset
 from ranp.datasets.synthetic.shapes import draw_shape
 from ranp.datasets.verification import (
     Inventory,
@@ -45,7 +37,7 @@ from ranp.datasets.verification import (
 )
 from ranp.datasets.voxels import Voxels, check_size, voxel_positions, voxelize
 from ranp.errors import IntegrityError, UsageError
-from ranp.files import atomic_write, write_text
+from ranp.files import atomic_write, blame_file, write_text
 
 SPLITS = ("train", "validation", "test")
 _CHALLENGE = ("train", "val", "test")  # the same in names of folders and lists
@@ -122,17 +114,13 @@ def read_points(shape: ShapeFiles) -> tuple[NDArray[np.float64], NDArray[np.int6
 
 def _read_table(path: Path, columns: int | None = None) -> NDArray[np.float64]:
     """Read a table of finite numbers; `columns` None allows any number of columns."""
-    try:
+    with blame_file(path, (ValueError, IsADirectoryError), "is not a table of numbers"):
         if path.stat().st_size > _MAX_BYTES:
             raise IntegrityError(f"'{path}' is too large for a shape; is it a foreign file?")
         text = path.read_bytes().decode("ascii")
         if not text.strip():
             raise IntegrityError(f"'{path}' is empty; fetch it again")
         table = np.loadtxt(io.StringIO(text), dtype=np.float64, ndmin=2, comments=None)
-    except FileNotFoundError as error:
-        raise IntegrityError(f"'{path}' does not exist") from error
-    except (ValueError, IsADirectoryError) as error:
-        raise IntegrityError(f"'{path}' is not a table of numbers: {error}") from error
     if columns is not None and table.shape[1] != columns:
         raise IntegrityError(f"'{path}' has {table.shape[1]} columns, not {columns}")
     if not np.isfinite(table).all():
@@ -350,16 +338,11 @@ register_dataset(
         about="ShapeNet parts, 16 categories and 50 parts of voxelised shapes",
         recipe="shapenet-unet3d",
         size=64,
-        inventory=inventory,
-        check=check,
-        open_reader=open_reader,
-        write=write,
-        sample=sample,
         task_name="parts",
-        task=lambda window, metadata: PartSegmentation(),
-        predict=predict,
-        draw=draw_parts,
+        task=lambda window, metadata: parts.PartSegmentation(),
+        draw=parts.draw_parts,
         categories=tuple(BY_NAME),
         has_cache=True,
+        **functions_of(__name__),
     )
 )

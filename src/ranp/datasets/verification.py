@@ -134,10 +134,7 @@ def files_by_stem(
 ) -> tuple[dict[str, Path], list[Problem]]:
     """Return a folder's files by name without suffix; foreign and second ones are problems.
 
-    Args:
-        folder: The folder; it need not exist.
-        suffixes: Suffixes of the files, the longest first.
-        what: What a file is, for messages.
+    The folder need not exist; suffixes are tried in turn, and problems say `what` a file should be.
     """
     files: dict[str, Path] = {}
     problems = []

@@ -13,7 +13,6 @@ import math
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -23,29 +22,24 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from ranp.datasets.class_folders import (
-    ClassReader,
-    LabelledPath,
-    choose_split,
-    count_case,
-    list_class_folders,
-    predict_classes,
-)
+from ranp.datasets import class_folders
+from ranp.datasets.class_folders import ClassReader, LabelledPath
 from ranp.datasets.crops import centre_corner, crop_or_pad, normalise
 from ranp.datasets.nifti import read_volume
 from ranp.datasets.parts import CATEGORIES
 from ranp.datasets.pictures import draw_voxels, make_figure
-from ranp.datasets.registry import Dataset, Facts, register_dataset
+from ranp.datasets.registry import Dataset, Facts, functions_of, register_dataset
 from ranp.datasets.splits import stratified_folds
 from ranp.datasets.synthetic.shapes import draw_shape
 from ranp.datasets.tasks import Classification
 from ranp.datasets.verification import Inventory, check_range, checks
 from ranp.datasets.voxels import check_size, voxelize
 from ranp.errors import IntegrityError, UsageError
-from ranp.files import atomic_write
+from ranp.files import atomic_write, blame_file
 
 _SUFFIXES = (".npy", ".npz", ".nii", ".nii.gz")
 _DAMAGE = (OSError, EOFError, ValueError, KeyError, SyntaxError, zlib.error, zipfile.BadZipFile)
+_NO_ARRAY = "is damaged or not an array"
 _SPLITS = {"train": "train", "val": "validation", "test": "test"}
 _MAX_BYTES, _MAX_RATIO = 512 * 2**20, 256  # a small file that claims more is a bomb
 
@@ -57,7 +51,7 @@ def read_array(path: Path) -> NDArray[Any]:
         IntegrityError: The file is damaged, holds objects, or claims more than it can hold.
     """
     if path.suffix != ".npz":
-        with _blamed(path), path.open("rb") as stream:
+        with blame_file(path, _DAMAGE, _NO_ARRAY), path.open("rb") as stream:
             return _read_npy(stream, path.stat().st_size)
     arrays = read_arrays(path)
     if len(arrays) != 1:
@@ -67,7 +61,7 @@ def read_array(path: Path) -> NDArray[Any]:
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """Read all arrays of an .npz file; see `read_array`."""
-    with _blamed(path), zipfile.ZipFile(path) as archive:
+    with blame_file(path, _DAMAGE, _NO_ARRAY), zipfile.ZipFile(path) as archive:
         entries = archive.infolist()
         claimed = sum(entry.file_size for entry in entries)
         if claimed > max(_MAX_BYTES, _MAX_RATIO * path.stat().st_size):
@@ -77,17 +71,6 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
             with archive.open(entry) as stream:
                 arrays[entry.filename.removesuffix(".npy")] = _read_npy(stream, entry.file_size)
         return arrays
-
-
-@contextmanager
-def _blamed(path: Path) -> Iterator[None]:
-    """Turn errors of NumPy and zipfile into `IntegrityError` with the file's name."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise IntegrityError(f"'{path}' does not exist") from error
-    except _DAMAGE as error:
-        raise IntegrityError(f"'{path}' is damaged or not an array: {error}") from error
 
 
 def _read_npy(stream: BinaryIO | Any, stored: int) -> NDArray[Any]:
@@ -179,7 +162,7 @@ def inventory(directory: Path) -> Inventory:
     if len(archives) > 1:
         raise UsageError(f"'{directory}' holds {len(archives)} archives; name a directory with one")
     if not archives:
-        return list_class_folders(
+        return class_folders.list_cases(
             directory, lambda case: case.name.endswith(_SUFFIXES), ".npy, .npz or .nii.gz volumes"
         )
     [path] = archives
@@ -237,7 +220,7 @@ class GridReader(ClassReader):
 
 def open_reader(directory: Path, split: str, *, size: int = 32, fold: int = 0) -> GridReader:
     """Open one split; `size` is the edge of the cubes."""
-    volumes = choose_split(directory, inventory(directory), split, fold)
+    volumes = class_folders.choose_split(directory, inventory(directory).cases, split, fold)
     return GridReader(volumes, size, split == "train")
 
 
@@ -246,7 +229,7 @@ def check(volume: LabelledPath) -> Iterator[tuple[str, str]]:
     """Read a volume and count its class, split and shape."""
     grid = read_raw_grid(volume)
     check_range(volume.path, grid)
-    yield from count_case(volume)
+    yield from class_folders.count_case(volume)
     yield "shape", "x".join(map(str, grid.shape[1:]))
 
 
@@ -307,16 +290,10 @@ register_dataset(
         about="any volumes in folders by class or in an .npz archive",
         recipe="volumes-resnet3d",
         size=32,
-        inventory=inventory,
-        check=check,
-        describe=describe,
-        open_reader=open_reader,
-        write=write,
-        sample=sample,
         task_name="classification",
         task=lambda window, metadata: Classification(),
-        predict=partial(predict_classes, GridReader),
-        draw=draw,
+        predict=partial(class_folders.predict_classes, GridReader),
         classes=10,
+        **functions_of(__name__),
     )
 )

@@ -121,7 +121,7 @@ class Clip:
 
 def draw_clip(classes: int, seed: int, index: int) -> Clip:
     """Draw clip `index` of the endless synthetic data set `seed`; classes take turns."""
-    rng = np.random.default_rng(np.random.SeedSequence([_STREAM, seed, index]))
+    rng = np.random.default_rng([_STREAM, seed, index])
     return Clip(
         motion=MOTIONS[index % classes],
         mirrored=bool(rng.uniform() < 0.5),

@@ -53,7 +53,7 @@ def draw_phantom(size: int, seed: int, index: int) -> Phantom:
     """Draw phantom `index` of the endless synthetic data set `seed`."""
     if size < _MIN_SIZE:  # structures would be thinner than a voxel
         raise UsageError(f"the size of a brain phantom must be at least {_MIN_SIZE}, got {size}")
-    rng = np.random.default_rng(np.random.SeedSequence([_STREAM, seed, index]))
+    rng = np.random.default_rng([_STREAM, seed, index])
     grade = "LGG" if rng.uniform() < 75 / 285 else "HGG"  # the proportion of BraTS 2018
     regions = _regions(size, rng, grade)
     brain = np.any(list(regions.values()), axis=0)
