@@ -38,7 +38,9 @@ from ranp.errors import IntegrityError, UsageError
 from ranp.files import atomic_write, blame_file
 
 _SUFFIXES = (".npy", ".npz", ".nii", ".nii.gz")
-_DAMAGE = (OSError, EOFError, ValueError, KeyError, SyntaxError, zlib.error, zipfile.BadZipFile)
+# RuntimeError: flags of an entry that say it is encrypted, or of a kind that zipfile cannot read.
+_ZIP_DAMAGE = (zlib.error, zipfile.BadZipFile, RuntimeError)
+_DAMAGE = (OSError, EOFError, ValueError, KeyError, SyntaxError, *_ZIP_DAMAGE)
 _NO_ARRAY = "is damaged or not an array"
 _SPLITS = {"train": "train", "val": "validation", "test": "test"}
 _MAX_BYTES, _MAX_RATIO = 512 * 2**20, 256  # a small file that claims more is a bomb
