@@ -171,6 +171,19 @@ def write_text(path: str | Path, text: str) -> Path:
     return Path(path)
 
 
+@contextlib.contextmanager
+def blame_file(
+    path: Path, errors: tuple[type[Exception], ...], reason: str, advice: str = ""
+) -> Iterator[None]:
+    """Turn errors of a library that reads a file into an `IntegrityError` that names the file."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise IntegrityError(f"'{path}' does not exist") from error
+    except errors as error:
+        raise IntegrityError(f"'{path}' {reason}: {error}{advice}") from error
+
+
 def canonical_json(value: Any) -> str:
     """Return one text per value, to take hashes of: sorted keys, no spaces."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -193,12 +206,7 @@ def write_sealed_json(path: str | Path, content: Mapping[str, Any]) -> None:
 
 
 def read_sealed_json(path: str | Path, what: str) -> dict[str, Any]:
-    """Read what `write_sealed_json` wrote; refuse anything that was changed since.
-
-    Args:
-        path: The file.
-        what: What the file should be, for the error message ("plan", "checkpoint").
-    """
+    """Read what `write_sealed_json` wrote ("plan", ...); refuse what was changed since."""
     path = Path(path)
     try:
         content = json.loads(path.read_bytes().decode())
@@ -239,12 +247,7 @@ def save_tensors(
 
 
 def load_tensors(path: str | Path, what: str) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Read what `save_tensors` wrote; refuse anything that was changed since.
-
-    Args:
-        path: The file.
-        what: What the file should hold, for the error message ("scores", "weights").
-    """
+    """Read what `save_tensors` wrote ("weights", ...); refuse what was changed since."""
     from safetensors import SafetensorError, safe_open
 
     try:

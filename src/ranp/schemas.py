@@ -232,11 +232,7 @@ FILES: dict[str, tuple[str, type[_File]]] = {
 
 
 def read_file(path: str | Path, kind: str) -> dict[str, Any]:
-    """Read a sealed JSON file of ours.
-
-    Args:
-        path: Path of the file.
-        kind: Kind of the file, out of `FILES`.
+    """Read a sealed JSON file of a kind of `FILES`.
 
     Raises:
         IntegrityError: The file was changed, is of another kind, or a field of it is not valid.
@@ -247,23 +243,13 @@ def read_file(path: str | Path, kind: str) -> dict[str, Any]:
 
 
 def run_id(directory: str | Path) -> str | None:
-    """Return what all files of a training run carry: the hash of its configuration.
-
-    Args:
-        directory: Run directory; without a configuration in it there is no id.
-    """
+    """Return the id that a run's files carry: the hash of its configuration, where there is one."""
     path = Path(directory) / "config.json"
     return json_sha256(read_file(path, "run")) if path.exists() else None
 
 
 def read_run_file(directory: str | Path, name: str, kind: str) -> dict[str, Any]:
-    """Read a sealed JSON file of a training run; refuse that of another run.
-
-    Args:
-        directory: Run directory.
-        name: Name of the file.
-        kind: Kind of the file, out of `FILES`.
-    """
+    """Read a sealed JSON file in the directory of a training run; refuse that of another run."""
     content = read_file(Path(directory) / name, kind)
     check_same_run(content.get("id"), run_id(directory), Path(directory) / name)
     return content
@@ -278,13 +264,7 @@ def check_same_run(stored: str | None, own: str | None, path: Path) -> None:
 
 
 def seal_epochs(lines: Iterable[Mapping[str, Any]], run: str | None, before: str = "") -> list[str]:
-    """Return the lines of a `metrics.jsonl`, each sealed together with the one before it.
-
-    Args:
-        lines: A mapping per epoch.
-        run: Id of the run.
-        before: Line before the first one.
-    """
+    """Return the lines of a run's `metrics.jsonl`, each sealed together with the one before it."""
     sealed = []
     for line in lines:
         content = {**line, "run": run}
@@ -328,14 +308,7 @@ _UNSEALED = {"epoch", "loss", "lr", "seconds", "samples_per_second", "metrics"}
 def parse_metadata(
     metadata: Mapping[str, str], entry: str, kind: str, path: str | Path
 ) -> dict[str, Any]:
-    """Return the JSON object that the metadata of a safetensors file of ours holds.
-
-    Args:
-        metadata: Metadata of the file.
-        entry: Name of the entry that holds the object.
-        kind: Kind that the file must be of, out of `FILES`.
-        path: Path of the file, for messages.
-    """
+    """Return the JSON object of a kind of `FILES` in an entry of a safetensors file's metadata."""
     try:
         content = json.loads(metadata[entry])
     except (KeyError, ValueError, RecursionError):
@@ -349,12 +322,7 @@ def parse_metadata(
 
 
 def validate(content: Mapping[str, Any], kind: str, source: str) -> None:
-    """Refuse content that is not what a file of its kind holds.
-
-    Args:
-        content: Plain values.
-        kind: Kind that the content must be of, out of `FILES`.
-        source: Where the content was read from, for the message.
+    """Refuse content, read from some source, that is not what a file of its kind holds.
 
     Raises:
         IntegrityError: It names the first field that is not valid.

@@ -1,4 +1,7 @@
-"""Code of the user's: load it by name, call it, and name the line where it fails."""
+"""Code of the user's: load it by name, call it, and name the line where it fails.
+
+What is loaded plays a role (`what`), such as "network": errors begin with it.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,7 @@ _LOADED: dict[str, None] = {}
 
 
 def load_module(name: str, what: str) -> ModuleType:
-    """Import a module, from the current directory too.
-
-    Args:
-        name: Name of the module, such as `package.module`.
-        what: The role it plays; errors begin with it.
-    """
+    """Import a module, from the current directory too."""
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
@@ -46,12 +44,7 @@ def loaded_modules() -> tuple[str, ...]:
 
 
 def load_object(name: str, what: str) -> Any:
-    """Import an object named `package.module:name`, from the current directory too.
-
-    Args:
-        name: Where the object lives.
-        what: The role it plays, such as "network"; errors begin with it.
-    """
+    """Import an object named `package.module:name`, from the current directory too."""
     module_name, _, attribute = name.partition(":")
     module = load_module(module_name, f"{what} '{name}'")
     if not hasattr(module, attribute):
@@ -63,12 +56,7 @@ def load_object(name: str, what: str) -> Any:
 
 
 def call_factory(name: str, what: str) -> Any:
-    """Call a factory named `package.module:name` without arguments.
-
-    Args:
-        name: Where the factory lives.
-        what: What it makes; errors begin with it.
-    """
+    """Call a factory named `package.module:name` without arguments."""
     factory = load_object(name, what)
     if not callable(factory):
         raise UsageError(f"{what} '{name}' cannot be called; name a function that returns it")
@@ -81,12 +69,7 @@ def call_factory(name: str, what: str) -> Any:
 
 
 def load_loader(name: str, what: str) -> Any:
-    """Import a loader named `package.module:name`, or call the function that returns one.
-
-    Args:
-        name: Where the loader or the function lives.
-        what: The role it plays; errors begin with it.
-    """
+    """Import a loader named `package.module:name`, or call the function that returns one."""
     loader = load_object(name, what)
     if callable(loader):
         loader = call_factory(name, what)
@@ -174,8 +157,5 @@ def _innermost(frames: traceback.StackSummary) -> str:
 def is_written_here(filename: str) -> bool:
     """Return whether a file is neither Python's own nor that of an installed package."""
     path = Path(filename)
-    return (
-        path.exists()
-        and not {"site-packages", "dist-packages"} & set(path.parts)
-        and (Path(sys.base_prefix) not in path.parents)
-    )
+    installed = {"site-packages", "dist-packages"} & set(path.parts)
+    return path.exists() and not installed and Path(sys.base_prefix) not in path.parents

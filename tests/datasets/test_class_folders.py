@@ -185,6 +185,17 @@ def test_bombs_and_lying_headers_are_refused(tmp_path):
         read_arrays(tmp_path / "bomb.npz")
 
 
+@pytest.mark.parametrize("flag", [0x01, 0x20])  # encrypted, patched data
+def test_archives_with_flipped_flags_are_refused(flag, tmp_path):
+    np.savez(tmp_path / "x.npz", x=np.zeros((2, 3)))
+    content = bytearray((tmp_path / "x.npz").read_bytes())
+    content[content.index(b"PK\x03\x04") + 6] |= flag
+    content[content.index(b"PK\x01\x02") + 8] |= flag
+    (tmp_path / "x.npz").write_bytes(content)
+    with pytest.raises(IntegrityError, match=r"x\.npz' is damaged or not an array"):
+        read_arrays(tmp_path / "x.npz")
+
+
 def test_problems_of_volumes_are_all_listed(volumes):
     paths = sorted(volumes.glob("*/*.npy"))
     paths[0].write_bytes(paths[0].read_bytes()[:-10])

@@ -11,10 +11,10 @@ from ranp.datasets.frames import (
     Window,
     centre_square,
     centre_start,
-    cut,
-    looped,
+    crop_and_resize,
     multi_scale_corner,
     random_start,
+    repeat_frames,
     to_input,
 )
 
@@ -60,22 +60,22 @@ def test_resizing_agrees_with_torch(edge, size):
     oracle = torch.nn.functional.interpolate(
         square, (size, size), mode="bilinear", antialias=True, align_corners=False
     )
-    ours = cut(frames, window, size).astype(float)
+    ours = crop_and_resize(frames, window, size).astype(float)
     assert np.abs(ours - oracle.permute(0, 2, 3, 1).numpy()).max() <= 0.51  # ours is rounded
 
 
 def test_mirrored_is_the_mirror_image():
     frames = np.random.default_rng(0).integers(0, 256, (2, 32, 40, 3)).astype(np.uint8)
-    plain = cut(frames, centre_square(32, 40), 32)
+    plain = crop_and_resize(frames, centre_square(32, 40), 32)
     np.testing.assert_array_equal(plain, frames[:, :, 4:36])
     np.testing.assert_array_equal(
-        cut(frames, Window(0, 4, 32, mirrored=True), 32), plain[:, :, ::-1]
+        crop_and_resize(frames, Window(0, 4, 32, mirrored=True), 32), plain[:, :, ::-1]
     )
 
 
 def test_short_clips_are_repeated():
     frames = np.arange(5, dtype=np.uint8).reshape(5, 1, 1, 1)
-    assert looped(frames, 12).ravel().tolist() == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1]
+    assert repeat_frames(frames, 12).ravel().tolist() == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1]
 
 
 def test_input_is_channels_first_minus_the_mean():

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from ranp.datasets import find_dataset
 from ranp.datasets.losses import dice_losses, overlap, sample_cross_entropy
-from ranp.datasets.tasks import Classification, FunctionTask, mean_of
+from ranp.datasets.tasks import Classification, FunctionTask
 from ranp.errors import UsageError
 
 
@@ -192,4 +192,4 @@ def test_a_task_of_two_functions():
 
 
 def test_means_are_over_the_cases_that_have_a_measure():
-    assert mean_of([{"a": 1.0, "name": "x"}, {"a": 2.0}]) == {"a": 1.5}
+    assert Classification().summarise([{"a": 1.0, "name": "x"}, {"a": 2.0}]) == {"a": 1.5}

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +15,7 @@ from ranp.datasets.verification import (
     Problem,
     abbreviate,
     check_all,
-    guarded,
+    checks,
     summarise,
 )
 from ranp.errors import IntegrityError, UsageError
@@ -51,14 +52,17 @@ def test_no_cases():
 
 
 def test_row_33_every_error_becomes_a_problem():
-    def damaged():
+    @checks(path=lambda case: Path("f"))
+    def damaged(case):
         raise IntegrityError("bad bytes")
 
-    def bug():
+    @checks(path=lambda case: Path("f"))
+    def bug(case):
         raise KeyError("x")
 
-    assert guarded("a", Path("f"), damaged).problems == (Problem("f", "bad bytes"),)
-    [problem] = guarded("a", Path("f"), bug).problems
+    case = SimpleNamespace(id="a")
+    assert damaged(case) == Checked("a", problems=(Problem("f", "bad bytes"),))
+    [problem] = bug(case).problems
     assert problem.path == "f"
     assert problem.reason.startswith("cannot be read: KeyError: 'x'")
 

@@ -15,7 +15,15 @@ from ranp.datasets import (  # noqa: F401  (they register themselves)
     volumes,
 )
 from ranp.datasets.access import draw_cases, open_cases, synthesise, synthetic_cases, verify
-from ranp.datasets.registry import DATASETS, Dataset, Facts, Reader, find_dataset, register_dataset
+from ranp.datasets.registry import (
+    DATASETS,
+    Dataset,
+    Facts,
+    Reader,
+    find_dataset,
+    functions_of,
+    register_dataset,
+)
 
 __all__ = [
     "DATASETS",
@@ -24,6 +32,7 @@ __all__ = [
     "Reader",
     "draw_cases",
     "find_dataset",
+    "functions_of",
     "open_cases",
     "register_dataset",
     "synthesise",

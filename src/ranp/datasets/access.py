@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,10 @@ import numpy as np
 from ranp.datasets.registry import Reader, find_dataset
 from ranp.datasets.verification import Report, check_all, summarise
 from ranp.errors import UsageError, import_extra
-from ranp.files import atomic_write
+from ranp.files import atomic_write, ensure_directory
 
-MOST_VOXELS, MOST_CASES = 2048, 10**7
-"""The longest edge of a volume and the largest data set that anybody means."""
+MAX_EDGE, MAX_CASES = 2048, 10**7
+"""Limits of sizes and numbers of cases; what is larger is a typing error."""
 
 if TYPE_CHECKING:
     from ranp.datasets.cases import Cases
@@ -69,19 +70,11 @@ def open_cases(
 
 @dataclass(frozen=True)
 class SyntheticReader(Reader):
-    """Reader of synthetic cases in memory.
-
-    Attributes:
-        name: Prefix of the cases' names.
-        sample: Draws one case.
-        samples: Number of cases.
-        settings: Further arguments of `sample`.
-    """
+    """Reader of synthetic cases in memory: `sample` draws the case of an index."""
 
     name: str
-    sample: Callable[..., Mapping[str, Any]]
     samples: int
-    settings: Mapping[str, Any]
+    sample: Callable[[int], Mapping[str, Any]]
 
     @property
     def ids(self) -> Sequence[str]:
@@ -90,7 +83,7 @@ class SyntheticReader(Reader):
 
     def read(self, index: int, rng: np.random.Generator) -> Mapping[str, Any]:
         """Draw a case; nothing about it depends on `rng`."""
-        return self.sample(index, **self.settings)
+        return self.sample(index)
 
 
 def synthetic_cases(
@@ -117,9 +110,9 @@ def synthetic_cases(
     from ranp.datasets.cases import Cases
 
     dataset = find_dataset(name).configured(options or {})
-    volume = dataset.volume(size, frames)
-    settings = {"volume": volume, "seed": seed, "classes": classes or dataset.classes or 0}
-    return Cases(SyntheticReader(name, dataset.sample, samples, settings), seed)
+    volume, classes = dataset.volume(size, frames), classes or dataset.classes or 0
+    sample = partial(dataset.sample, volume=volume, seed=seed, classes=classes)
+    return Cases(SyntheticReader(name, samples, sample), seed)
 
 
 def synthesise(
@@ -148,12 +141,19 @@ def synthesise(
         raise UsageError(f"'{directory}' is not empty; choose a new directory")
     if cases < 1:
         raise UsageError(f"the number of cases must be at least 1, got {cases}")
-    if cases > MOST_CASES or size > MOST_VOXELS:
+    if cases > MAX_CASES or size > MAX_EDGE:
         raise UsageError(
-            f"there may be {MOST_CASES} cases of size {MOST_VOXELS}, got {cases} of size {size}"
+            f"there may be {MAX_CASES} cases of size {MAX_EDGE}, got {cases} of size {size}"
         )
-    chosen = classes or dataset.classes or 0
-    dataset.write(directory, cases=cases, size=size, seed=seed, classes=chosen)
+    is_new = not directory.exists()
+    ensure_directory(directory)
+    try:
+        chosen = classes or dataset.classes or 0
+        dataset.write(directory, cases=cases, size=size, seed=seed, classes=chosen)
+    except UsageError:  # a size or a number of classes that the data set does not have
+        if is_new and not any(directory.iterdir()):
+            directory.rmdir()
+        raise
 
 
 def verify(

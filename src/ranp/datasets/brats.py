@@ -16,23 +16,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ranp.datasets import label_volumes
 from ranp.datasets.crops import normalise
-from ranp.datasets.label_volumes import (
-    VolumeCase,
-    VolumeReader,
-    predict_labels,
-    read_images,
-    read_images_and_labels,
-)
+from ranp.datasets.label_volumes import VolumeCase, VolumeReader, read_images
 from ranp.datasets.nifti import write_volume
 from ranp.datasets.pictures import draw_volumes
-from ranp.datasets.registry import Dataset, Metadata, register_dataset
+from ranp.datasets.registry import Dataset, Metadata, functions_of, register_dataset
 from ranp.datasets.splits import choose_fold, stratified_folds
-from ranp.datasets.synthetic.tumours import check_phantom_size, draw_phantom
+from ranp.datasets.synthetic.tumours import draw_phantom
 from ranp.datasets.tasks import Batch, Segmentation
-from ranp.datasets.verification import Checked, Inventory, Problem, abbreviate, check_range, guarded
+from ranp.datasets.verification import Checked, Inventory, Problem, abbreviate, check_range, checks
 from ranp.errors import IntegrityError, UsageError
-from ranp.files import ensure_directory
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,6 +41,7 @@ REGIONS: Mapping[str, tuple[int, ...]] = {"ET": (4,), "TC": (1, 4), "WT": (1, 2,
 _AFFINE = np.diag([-1.0, -1.0, 1.0, 1.0])  # of generated volumes: 1 mm, axes as in BraTS
 _FILE = re.compile(r"(?P<case>.+)_(?P<what>flair|t1|t1ce|t2|seg)\.nii(\.gz)?")
 _GRADES = ("HGG", "LGG")
+_ENHANCING_HEADING = "enhancing tumour is label"
 
 
 @dataclass(frozen=True)
@@ -67,7 +62,7 @@ def regions(labels: NDArray[np.integer]) -> dict[str, NDArray[np.bool_]]:
 
 def read_case(case: BratsCase) -> tuple[NDArray[Any], NDArray[np.uint8]]:
     """Read a case's raw images [4, X, Y, Z] and labels [X, Y, Z], which must be known ones."""
-    images, labels = read_images_and_labels(case, len(MODALITIES))
+    images, labels = label_volumes.read_images_and_labels(case, len(MODALITIES))
     present = set(np.unique(labels).tolist())
     unknown = present - {0, 1, 2, 3, 4}
     if unknown:
@@ -94,14 +89,7 @@ class BratsReader(VolumeReader):
 
 
 def open_reader(directory: Path, split: str, *, size: int = 128, fold: int = 0) -> BratsReader:
-    """Open one split of a BraTS directory: 5 folds, stratified by grade.
-
-    Args:
-        directory: Directory of the data set.
-        split: "train" (random crops) or "validation" (whole volumes).
-        size: Edge of the training crops.
-        fold: Fold that validates, 0 to 4.
-    """
+    """Open one split: "train" has random crops around labels, "validation" whole volumes."""
     cases = choose_fold(directory, inventory(directory).cases, split, fold)
     return BratsReader(cases, size, "random" if split == "train" else "none")
 
@@ -141,34 +129,28 @@ def inventory(directory: Path) -> Inventory:
     return Inventory([replace(c, fold=folds.get(c.id)) for c in cases], problems, notes)
 
 
-def check(case: BratsCase) -> Checked:
+@checks(path=lambda case: case.images[0].parent / case.id)
+def check(case: BratsCase) -> Iterator[tuple[str, str]]:
     """Read all volumes of a case and count its grade, shape and labels."""
-
-    def read() -> Iterator[tuple[str, str]]:
-        yield "grade", case.grade
-        yield "fold", "none" if case.fold is None else str(case.fold)
-        present: list[int] = []
-        if case.labels is None:
-            images = read_images(case.images, len(MODALITIES)).data
-        else:
-            images, labels = read_case(case)
-            present = np.unique(labels).tolist()
-            stored = max({3, 4} & set(present), default=None)
-            if stored == 3 and case.grade in _GRADES:
-                raise IntegrityError(
-                    f"'{case.labels}' has label 3, where this layout writes 0, 1, 2 and 4"
-                )
-            yield _ENHANCING_HEADING, "none" if stored is None else str(stored)
-        for path, image in zip(case.images, images, strict=True):
-            check_range(path, image)
-        yield "shape", "x".join(map(str, images.shape[1:]))
-        for label in present:
-            yield "label", str(label)
-
-    return guarded(case.id, case.images[0].parent / case.id, read)
-
-
-_ENHANCING_HEADING = "enhancing tumour is label"
+    yield "grade", case.grade
+    yield "fold", "none" if case.fold is None else str(case.fold)
+    present: list[int] = []
+    if case.labels is None:
+        images = read_images(case.images, len(MODALITIES)).data
+    else:
+        images, labels = read_case(case)
+        present = np.unique(labels).tolist()
+        stored = max({3, 4} & set(present), default=None)
+        if stored == 3 and case.grade in _GRADES:
+            raise IntegrityError(
+                f"'{case.labels}' has label 3, where this layout writes 0, 1, 2 and 4"
+            )
+        yield _ENHANCING_HEADING, "none" if stored is None else str(stored)
+    for path, image in zip(case.images, images, strict=True):
+        check_range(path, image)
+    yield "shape", "x".join(map(str, images.shape[1:]))
+    for label in present:
+        yield "label", str(label)
 
 
 def conclude(checked: Sequence[Checked]) -> tuple[list[Problem], list[str]]:
@@ -189,8 +171,6 @@ def conclude(checked: Sequence[Checked]) -> tuple[list[Problem], list[str]]:
 
 def write(directory: Path, *, cases: int, size: int, seed: int, classes: int) -> None:
     """Write brain phantoms in the layout of BraTS 2018: HGG and LGG, a folder per case."""
-    check_phantom_size(size)
-    ensure_directory(directory)
     for index in range(cases):
         phantom = draw_phantom(size, seed, index)
         name = f"Synthetic_{index:05d}_1"
@@ -202,7 +182,6 @@ def write(directory: Path, *, cases: int, size: int, seed: int, classes: int) ->
 
 def sample(index: int, *, volume: tuple[int, int, int], seed: int, classes: int) -> dict[str, Any]:
     """Draw a whole phantom: `x` [4, S, S, S] normalised, `y` [S, S, S] in 0, 1, 2, 4."""
-    check_phantom_size(volume[-1])
     phantom = draw_phantom(volume[-1], seed, index)
     return {"x": _normalised(phantom.images), "y": phantom.labels.astype(np.int64)}
 
@@ -229,22 +208,13 @@ class AuthorsSegmentation(Segmentation):
         )
 
 
-_LOSSES: Mapping[str, type[Segmentation]] = {
-    "printed": Segmentation,
-    "authors": AuthorsSegmentation,
-}
-"""Losses: the formula of the appendix, with the sign of its Dice term put right; the authors'."""
+_LOSSES = {"printed": Segmentation, "authors": AuthorsSegmentation}
+"""Losses: cross-entropy + 0.25 (1 - mean Dice), the formula of the appendix with the sign of its
+Dice term put right; the authors' own."""
 
 
 def make_task(*, window: int, metadata: Metadata, loss: str = "printed") -> Segmentation:
-    """Make the paper's task: Dice and IoU of ET, TC and WT.
-
-    Args:
-        window: Edge of the training crops.
-        metadata: Not needed.
-        loss: "printed" for cross-entropy + 0.25 (1 - mean Dice), "authors" for the authors' own
-            (see `AuthorsSegmentation`).
-    """
+    """Make the paper's task, Dice and IoU of ET, TC and WT, with one of `_LOSSES`."""
     return _LOSSES[loss](REGIONS, dice_weight=0.25, window=window, with_iou=True)
 
 
@@ -272,17 +242,12 @@ register_dataset(
         about="BraTS, brain tumours in four MR contrasts",
         recipe="brats-unet3d",
         size=128,
-        inventory=inventory,
-        check=check,
-        conclude=conclude,
-        open_reader=open_reader,
-        write=write,
-        sample=sample,
         task_name="brats",
         task=make_task,
-        predict=partial(predict_labels, read_input),
+        predict=partial(label_volumes.predict_labels, read_input),
         draw=partial(draw_volumes, channels=MODALITIES),
         whole_volumes=True,
         options={"loss": with_loss},
+        **functions_of(__name__),
     )
 )

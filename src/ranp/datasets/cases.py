@@ -16,11 +16,6 @@ Key = tuple[int, int]
 Sample = dict[str, Any]
 
 
-def sample_rng(seed: int, epoch: int, index: int) -> np.random.Generator:
-    """Return the generator of one sample: the same in any process, worker or resumed run."""
-    return np.random.default_rng(np.random.SeedSequence([seed, epoch, index]))
-
-
 class Cases(Dataset[Sample]):
     """A reader's cases as samples `{"x": tensor, "y": tensor, "id": str, ...}`.
 
@@ -40,7 +35,8 @@ class Cases(Dataset[Sample]):
         epoch, index = key if isinstance(key, tuple) else (0, key)
         if not 0 <= index < len(self):
             raise IndexError(f"case {index} of {len(self)}")
-        arrays = self.reader.read(index, sample_rng(self.seed, epoch, index))
+        # The same random numbers in any process, worker or resumed run.
+        arrays = self.reader.read(index, np.random.default_rng([self.seed, epoch, index]))
         sample = {name: _as_tensor(value) for name, value in arrays.items()}
         return {**sample, "id": self.ids[index]}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -59,16 +59,8 @@ class ClassReader(CaseReader):
         return {"classes": {str(case.label): case.class_name for case in self.cases}}
 
 
-def list_class_folders(
-    directory: Path, is_case: Callable[[Path], bool], expected: str
-) -> Inventory:
-    """List cases by class; foreign files are problems.
-
-    Args:
-        directory: Directory of the data set.
-        is_case: Whether a file or folder in a class's folder is a case.
-        expected: What a class's folder should hold, for messages.
-    """
+def list_cases(directory: Path, is_case: Callable[[Path], bool], expected: str) -> Inventory:
+    """List cases by class; what is no case is a problem, which says what was `expected`."""
     parts = [path for path in visible(directory) if path.is_dir() and path.name in _SPLITS]
     splits: list[tuple[Path, str | None]] = [(path, _SPLITS[path.name]) for path in parts]
     splits = splits or [(directory, None)]
@@ -81,7 +73,8 @@ def list_class_folders(
             if not is_case(path):
                 problems.append(Problem(str(path), f"a foreign file; expected {expected}"))
                 continue
-            first = seen.setdefault(folder / _stem(path), path)
+            stem = path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
+            first = seen.setdefault(folder / stem, path)
             if first != path:
                 problems.append(Problem(str(path), f"a second file of the case {first.name}"))
                 continue
@@ -97,11 +90,9 @@ def list_class_folders(
     return Inventory(cases, problems, [f"class {name}: no case" for name in empty])
 
 
-def _stem(path: Path) -> str:
-    return path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
-
-
-def choose_split(directory: Path, found: Inventory, split: str, fold: int) -> tuple[Any, ...]:
+def choose_split(
+    directory: Path, cases: Sequence[LabelledPath], split: str, fold: int
+) -> tuple[LabelledPath, ...]:
     """Return the cases of a split, by folder or by fold.
 
     With folders `train` and `test` alone, `test` is what validates.
@@ -109,14 +100,14 @@ def choose_split(directory: Path, found: Inventory, split: str, fold: int) -> tu
     Raises:
         UsageError: There is none.
     """
-    by_folder = {case.split for case in found.cases if case.split}
+    by_folder = {case.split for case in cases if case.split}
     if by_folder and fold != 0:
         raise UsageError(f"'{directory}' is split by folders; fold {fold} does not exist")
     if split == "validation" and by_folder and split not in by_folder:
         split = "test"
     chosen = tuple(
         case
-        for case in found.cases
+        for case in cases
         if (case.split == split if case.split else in_split(case.fold, split, fold))
     )
     if not chosen:

@@ -9,38 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ranp.datasets.class_folders import (
-    ClassReader,
-    LabelledPath,
-    choose_split,
-    count_case,
-    list_class_folders,
-    predict_classes,
-)
-from ranp.datasets.frames import (
-    DIVISOR,
-    centre_square,
-    centre_start,
-    cut,
-    looped,
-    multi_scale_corner,
-    random_start,
-    to_input,
-)
+from ranp.datasets import class_folders, frames, video
+from ranp.datasets.class_folders import ClassReader, LabelledPath
+from ranp.datasets.frames import DIVISOR
 from ranp.datasets.pictures import draw_clips
-from ranp.datasets.registry import Dataset, Facts, register_dataset
+from ranp.datasets.registry import Dataset, Facts, functions_of, register_dataset
 from ranp.datasets.synthetic.motion import MOTIONS, check_classes, draw_clip, render
 from ranp.datasets.tasks import Classification
-from ranp.datasets.verification import Checked, Inventory, guarded
-from ranp.datasets.video import FRAME_SUFFIXES, count_frames, probe, read_frames, write_video
+from ranp.datasets.verification import Inventory, checks
 from ranp.errors import UsageError
-from ranp.files import ensure_directory
 
 FRAMES = 16
 """Frames of a sample."""
@@ -67,46 +49,49 @@ class ClipReader(ClassReader):
     def read(self, index: int, rng: np.random.Generator) -> dict[str, Any]:
         """Decode a window of a clip and cut a square out of it."""
         clip = self.cases[index]
-        info = probe(clip.path)
+        info = video.probe(clip.path)
         if self.training:
-            start = random_start(info.frames, FRAMES, rng)
-            window = multi_scale_corner(info.height, info.width, rng)
+            start = frames.random_start(info.frames, FRAMES, rng)
+            window = frames.multi_scale_corner(info.height, info.width, rng)
         else:
-            start = centre_start(info.frames, FRAMES)
-            window = centre_square(info.height, info.width)
-        frames = read_frames(clip.path, start, min(FRAMES, info.frames))
-        square = looped(cut(frames, window, self.size), FRAMES)
-        return {"x": to_input(square, self.divisor), "y": clip.label}
+            start = frames.centre_start(info.frames, FRAMES)
+            window = frames.centre_square(info.height, info.width)
+        read = video.read_frames(clip.path, start, min(FRAMES, info.frames))
+        square = frames.repeat_frames(frames.crop_and_resize(read, window, self.size), FRAMES)
+        return {"x": frames.to_input(square, self.divisor), "y": clip.label}
 
 
 def _is_clip(path: Path) -> bool:
     if path.is_dir():
-        return any(frame.suffix.lower() in FRAME_SUFFIXES for frame in path.iterdir())
+        return any(frame.suffix.lower() in video.FRAME_SUFFIXES for frame in path.iterdir())
     return path.suffix.lower() in _SUFFIXES
 
 
 def inventory(directory: Path) -> Inventory:
     """List the clips of a directory, by class."""
-    return list_class_folders(directory, _is_clip, ".avi, .mp4 or folders of .jpg or .png frames")
+    expected = ".avi, .mp4 or folders of .jpg or .png frames"
+    return class_folders.list_cases(directory, _is_clip, expected)
 
 
 def open_reader(
     directory: Path, split: str, *, size: int = 112, fold: int = 0, divisor: float = DIVISOR
 ) -> ClipReader:
     """Open one split; `size` is the edge of the frames, `divisor` that of the colours."""
-    clips = choose_split(directory, inventory(directory), split, fold)
+    clips = class_folders.choose_split(directory, inventory(directory).cases, split, fold)
     return ClipReader(clips, size, split == "train", divisor)
 
 
-def check(clip: LabelledPath) -> Checked:
+@checks(path=lambda clip: clip.path)
+def check(clip: LabelledPath) -> Iterator[tuple[str, str]]:
     """Decode a whole clip and count its class, split and frame size."""
-    return guarded(clip.id, clip.path, lambda: chain(count_case(clip), check_frames(clip)))
+    yield from class_folders.count_case(clip)
+    yield from check_frames(clip)
 
 
 def check_frames(clip: LabelledPath) -> Iterator[tuple[str, str]]:
     """Decode a whole clip and count its frame size and whether it is short."""
-    count_frames(clip.path)
-    info = probe(clip.path)
+    video.count_frames(clip.path)
+    info = video.probe(clip.path)
     yield "frame size", f"{info.height}x{info.width}"
     if info.frames < FRAMES:
         yield "length", f"shorter than {FRAMES} frames"
@@ -115,18 +100,17 @@ def check_frames(clip: LabelledPath) -> Iterator[tuple[str, str]]:
 def describe(directory: Path) -> Facts:
     """Probe all clips."""
     clips = inventory(directory).cases
-    infos = [probe(clip.path) for clip in clips]
+    infos = [video.probe(clip.path) for clip in clips]
     shapes = np.array([(info.frames, info.height, info.width) for info in infos])
-    frames, height, width = (int(length) for length in np.median(shapes, axis=0))
+    length, height, width = (int(edge) for edge in np.median(shapes, axis=0))
     classes = max(clip.label for clip in clips) + 1
     size = min(112, max(16 * (min(height, width) // 16), 32))
-    return Facts(3, classes, (frames, height, width), len(clips), size)
+    return Facts(3, classes, (length, height, width), len(clips), size)
 
 
 def write(directory: Path, *, cases: int, size: int, seed: int, classes: int) -> None:
     """Write clips of motion in folders by class; frames are `size` high and a third wider."""
     check_clips(size, classes)
-    ensure_directory(directory)
     for index in range(cases):
         name = MOTIONS[index % classes].name
         write_clip(directory / name / f"clip_{index:05d}.avi", index, size, seed, classes)
@@ -142,7 +126,7 @@ def check_clips(size: int, classes: int) -> None:
 def write_clip(path: Path, index: int, size: int, seed: int, classes: int) -> None:
     """Write clip `index` of the synthetic data set: 40 frames, 4:3 as in UCF101."""
     width = size * 4 // 3 // 2 * 2  # even, as the codec wants it
-    write_video(path, render(draw_clip(classes, seed, index), _CLIP_FRAMES, size, width))
+    video.write_video(path, render(draw_clip(classes, seed, index), _CLIP_FRAMES, size, width))
 
 
 def sample(
@@ -150,8 +134,8 @@ def sample(
 ) -> dict[str, Any]:
     """Draw a clip's first frames: `x` [3, T, S, S] and its class `y`; the classes take turns."""
     check_classes(classes)
-    video = render(draw_clip(classes, seed, index), *volume)
-    return {"x": to_input(video, divisor), "y": index % classes}
+    rendered = render(draw_clip(classes, seed, index), *volume)
+    return {"x": frames.to_input(rendered, divisor), "y": index % classes}
 
 
 def with_divisor(dataset: Dataset, value: Any) -> Dataset:
@@ -173,18 +157,13 @@ CLIPS = register_dataset(
         about="any videos in folders by class",
         recipe="clips-mobilenetv2",
         size=112,
-        inventory=inventory,
-        check=check,
-        describe=describe,
-        open_reader=open_reader,
-        write=write,
-        sample=sample,
         task_name="classification",
         task=lambda window, metadata: Classification(),
-        predict=partial(predict_classes, ClipReader),
+        predict=partial(class_folders.predict_classes, ClipReader),
         draw=draw_clips,
         frames=FRAMES,
         classes=10,
         options={"divisor": with_divisor},
+        **functions_of(__name__),
     )
 )

@@ -40,10 +40,7 @@ def normalise(volume: NDArray[Any], mask: NDArray[np.bool_]) -> NDArray[np.float
 def crop_or_pad(array: NDArray[Any], corner: tuple[int, ...], size: int) -> NDArray[Any]:
     """Cut a cube out of the last three axes from `corner` on; zeros where it leaves the array.
 
-    Args:
-        array: [..., D, H, W].
-        corner: The cube's first voxel in array coordinates; negative where padding comes first.
-        size: The cube's edge.
+    A corner is negative where padding comes first.
     """
     lead = array.ndim - 3
     cube = np.zeros(array.shape[:lead] + (size,) * 3, array.dtype)

@@ -21,33 +21,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ranp.datasets import label_volumes
 from ranp.datasets.crops import normalise
-from ranp.datasets.label_volumes import (
-    VolumeCase,
-    VolumeReader,
-    predict_labels,
-    read_images,
-    read_images_and_labels,
-)
+from ranp.datasets.label_volumes import VolumeCase, VolumeReader, read_images
 from ranp.datasets.nifti import read_labels, read_shape, write_volume
 from ranp.datasets.pictures import draw_volumes
-from ranp.datasets.registry import Dataset, Facts, Metadata, register_dataset
+from ranp.datasets.registry import Dataset, Facts, Metadata, functions_of, register_dataset
 from ranp.datasets.splits import choose_fold, stratified_folds
-from ranp.datasets.synthetic.tumours import check_phantom_size, draw_phantom
+from ranp.datasets.synthetic.tumours import draw_phantom
 from ranp.datasets.tasks import Segmentation
 from ranp.datasets.verification import (
-    Checked,
     Inventory,
     Problem,
     abbreviate,
     check_range,
-    guarded,
-    visible,
+    checks,
+    files_by_stem,
 )
 from ranp.errors import IntegrityError, UsageError
-from ranp.files import ensure_directory, write_text
+from ranp.files import write_text
 
 _LAYOUTS = (("imagesTr", "labelsTr"), ("images", "labels"))
+_SUFFIXES = (".nii.gz", ".nii")
 _CHANNEL = re.compile(r"(?P<case>.+)_(?P<channel>\d{4})")
 _BODY = -500.0  # HU; what is denser is not air
 _PHANTOM_LABELS = {"oedema": 1, "non-enhancing": 2, "enhancing": 3}
@@ -130,16 +125,14 @@ def _stem(path: Path) -> str:
 
 def list_cases(directory: Path, description: Description) -> Inventory:
     """List a directory's cases; those without image or label are named in the notes."""
-    for image_name, label_name in _LAYOUTS:
-        if (directory / image_name).is_dir() and (directory / label_name).is_dir():
-            break
-    else:
+    layouts = [[directory / name for name in names] for names in _LAYOUTS]
+    layout = next((folders for folders in layouts if all(f.is_dir() for f in folders)), None)
+    if layout is None:
         raise UsageError(
             f"'{directory}' holds no volumes with labels; expected imagesTr and labelsTr, or "
             "images and labels, with .nii.gz files"
         )
-    files, problems = _volumes(directory / image_name)
-    labels, foreign = _volumes(directory / label_name)
+    (files, problems), (labels, foreign) = (files_by_stem(f, _SUFFIXES, "volume") for f in layout)
     images, incomplete = _grouped(files, description)
     problems += [*foreign, *incomplete]
     folds = stratified_folds(dict.fromkeys(images.keys() & labels.keys(), "all"))
@@ -155,26 +148,11 @@ def list_cases(directory: Path, description: Description) -> Inventory:
         for case in cases
         if not (case.images and case.labels)
     ]
-    absent = [name for name in description.listed if name not in set(names)]
+    absent = [name for name in description.listed if name not in names]
     if absent:
-        problems.append(
-            Problem(str(directory / "dataset.json"), f"{abbreviate(absent)} listed but absent")
-        )
+        reason = f"{abbreviate(absent)} listed but absent"
+        problems.append(Problem(str(directory / "dataset.json"), reason))
     return Inventory(cases, problems, notes)
-
-
-def _volumes(folder: Path) -> tuple[dict[str, Path], list[Problem]]:
-    """Volumes by name without suffix."""
-    volumes: dict[str, Path] = {}
-    problems = []
-    for path in visible(folder):
-        if not path.name.removesuffix(".gz").endswith(".nii"):
-            problems.append(Problem(str(path), "a foreign file among the volumes"))
-        elif (first := volumes.setdefault(_stem(path), path)) != path:
-            problems.append(
-                Problem(str(path), f"a second volume of this case, beside {first.name}")
-            )
-    return volumes, problems
 
 
 def _grouped(
@@ -197,16 +175,15 @@ def _grouped(
         if sorted(found) == wanted:
             grouped[case] = tuple(found[channel] for channel in wanted)
         else:
-            numbers = f"channels {sorted(found)}, not {wanted}"
-            problems.append(
-                Problem(str(next(iter(found.values())).parent / case), f"has {numbers}")
-            )
+            folder = next(iter(found.values())).parent
+            reason = f"has channels {sorted(found)}, not {wanted}"
+            problems.append(Problem(str(folder / case), reason))
     return grouped, problems
 
 
 def read_case(case: DescribedCase) -> tuple[NDArray[Any], NDArray[np.uint8]]:
     """Read a case's raw channels [C, X, Y, Z] and labels [X, Y, Z], which must be known ones."""
-    images, labels = read_images_and_labels(case, len(case.description.modalities))
+    images, labels = label_volumes.read_images_and_labels(case, len(case.description.modalities))
     known = case.description.labels
     unknown = set(np.unique(labels).tolist()) - set(known)
     if unknown:
@@ -266,30 +243,25 @@ def open_reader(directory: Path, split: str, *, size: int = 64, fold: int = 0) -
     return DecathlonReader(cases, size, "random" if split == "train" else "none")
 
 
-def check(case: DescribedCase) -> Checked:
+@checks(path=lambda case: case.images[0] if case.images else case.labels)
+def check(case: DescribedCase) -> Iterator[tuple[str, str]]:
     """Read all volumes of a case and count its labels and status."""
-    paths = [*case.images, *([case.labels] if case.labels else [])]
-
-    def read() -> Iterator[tuple[str, str]]:
-        if not case.images:
-            read_labels(paths[0])
-            yield "cases", "unpaired"
-            return
-        if case.labels is None:
-            images = read_images(case.images, len(case.description.modalities)).data
-        else:
-            images, labels = read_case(case)
-        for number, image in enumerate(images):
-            check_range(case.images[number % len(case.images)], image)
-        if case.labels is None:
-            yield "cases", "unpaired"
-            return
-        yield "cases", "paired"
+    images: Iterable[NDArray[Any]] = ()
+    present: Sequence[int] = ()
+    if case.images and case.labels:
+        images, labels = read_case(case)
+        present = np.unique(labels).tolist()
+    elif case.images:
+        images = read_images(case.images, len(case.description.modalities)).data
+    elif case.labels:
+        read_labels(case.labels)
+    for number, image in enumerate(images):
+        check_range(case.images[number % len(case.images)], image)
+    yield "cases", "paired" if case.images and case.labels else "unpaired"
+    if case.fold is not None:
         yield "fold", str(case.fold)
-        for label in np.unique(labels):
-            yield "label", str(label)
-
-    return guarded(case.id, paths[0], read)
+    for label in present:
+        yield "label", str(label)
 
 
 def describe(directory: Path) -> Facts:
@@ -308,7 +280,6 @@ def describe(directory: Path) -> Facts:
 
 def write(directory: Path, *, cases: int, size: int, seed: int, classes: int) -> None:
     """Write brain phantoms in the Decathlon's layout: 4D volumes of four modalities."""
-    check_phantom_size(size)
     drawn = (_draw(size, seed, index) for index in range(cases))
     volumes = ((np.moveaxis(images, 0, -1), labels) for images, labels in drawn)
     labels_named = {"0": "background", **{str(v): k for k, v in _PHANTOM_LABELS.items()}}
@@ -323,7 +294,6 @@ def write_cases(
     volumes: Iterable[tuple[NDArray[Any], NDArray[np.uint8]]],
 ) -> None:
     """Write images with their labels, and a `dataset.json` as the Decathlon has it."""
-    ensure_directory(directory)
     files = []
     for index, (image, label) in enumerate(volumes):
         files.append(f"{name}_{index:05d}.nii.gz")
@@ -347,13 +317,12 @@ def _draw(size: int, seed: int, index: int) -> tuple[NDArray[np.int16], NDArray[
 
 def sample(index: int, *, volume: tuple[int, int, int], seed: int, classes: int) -> dict[str, Any]:
     """Draw a whole phantom: `x` [4, S, S, S] normalised, `y` [S, S, S] in 0 to 3."""
-    check_phantom_size(volume[-1])
     images, labels = _draw(volume[-1], seed, index)
     return {"x": normalised(images, _PHANTOM_MODALITIES), "y": labels.astype(np.int64)}
 
 
 def make_task(*, window: int, metadata: Metadata) -> Segmentation:
-    """Make the task: cross-entropy + (1 - Dice); Dice per label, whole volumes by windows."""
+    """Make the task: cross-entropy + (1 - Dice); Dice per region, whole volumes by windows."""
     regions = {name: tuple(labels) for name, labels in metadata.get("regions", {}).items()}
     return Segmentation(regions, window=window)
 
@@ -376,16 +345,11 @@ DECATHLON = register_dataset(
         about="any data set in the layout of the Medical Segmentation Decathlon or nnU-Net",
         recipe="decathlon-unet3d",
         size=64,
-        inventory=inventory,
-        check=check,
-        describe=describe,
-        open_reader=open_reader,
-        write=write,
-        sample=sample,
         task_name="segmentation",
         task=make_task,
-        predict=partial(predict_labels, read_input),
+        predict=partial(label_volumes.predict_labels, read_input),
         draw=draw_volumes,
         whole_volumes=True,
+        **functions_of(__name__),
     )
 )

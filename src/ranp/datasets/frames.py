@@ -54,7 +54,7 @@ def centre_square(height: int, width: int) -> Window:
     return Window((height - edge) // 2, (width - edge) // 2, edge)
 
 
-def cut(frames: NDArray[np.uint8], window: Window, size: int) -> NDArray[np.uint8]:
+def crop_and_resize(frames: NDArray[np.uint8], window: Window, size: int) -> NDArray[np.uint8]:
     """Cut a square out of frames [T, H, W, 3] and resize it to `size`, bilinear, antialiased."""
     rows = slice(window.top, window.top + window.edge)
     columns = slice(window.left, window.left + window.edge)
@@ -81,7 +81,7 @@ def _resize_weights(length: int, size: int) -> NDArray[np.float32]:
     return np.asarray(weights / weights.sum(axis=1, keepdims=True), np.float32)
 
 
-def looped(frames: NDArray[np.uint8], count: int) -> NDArray[np.uint8]:
+def repeat_frames(frames: NDArray[np.uint8], count: int) -> NDArray[np.uint8]:
     """Repeat a clip from its beginning until it has `count` frames."""
     return frames[np.arange(count) % len(frames)]
 

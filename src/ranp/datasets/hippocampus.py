@@ -14,22 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ranp.datasets import decathlon
 from ranp.datasets.crops import centre_corner, crop_or_pad
-from ranp.datasets.decathlon import (
-    DECATHLON,
-    DecathlonReader,
-    Description,
-    check,
-    list_cases,
-    normalised,
-    read_description,
-    read_input,
-    write_cases,
-)
+from ranp.datasets.decathlon import DecathlonReader, Description, check
 from ranp.datasets.label_volumes import predict_labels
-from ranp.datasets.registry import Predictor, register_dataset
+from ranp.datasets.registry import Predictor, functions_of, register_dataset
 from ranp.datasets.splits import choose_fold
-from ranp.datasets.synthetic.hippocampi import check_crop_size, draw_crop
+from ranp.datasets.synthetic.hippocampi import draw_crop
 from ranp.datasets.tasks import Segmentation
 from ranp.datasets.verification import Inventory
 
@@ -46,9 +37,9 @@ def inventory(directory: Path) -> Inventory:
     """List a directory's cases; those without image or label are named in the notes."""
     description = Description(_MODALITIES, REGIONS)
     if (directory / "dataset.json").exists():
-        found = read_description(directory)
+        found = decathlon.read_description(directory)
         description = replace(found, modalities=_MODALITIES, regions=REGIONS)
-    return list_cases(directory, description)
+    return decathlon.list_cases(directory, description)
 
 
 def open_reader(directory: Path, split: str, *, size: int = 64, fold: int = 0) -> DecathlonReader:
@@ -59,20 +50,18 @@ def open_reader(directory: Path, split: str, *, size: int = 64, fold: int = 0) -
 
 def write(directory: Path, *, cases: int, size: int, seed: int, classes: int) -> None:
     """Write hippocampus phantoms in the Decathlon's layout, with `dataset.json`."""
-    check_crop_size(size)
     crops = (draw_crop(size, seed, index) for index in range(cases))
     labels = {"0": "background", "1": "Anterior", "2": "Posterior"}
     volumes = ((crop.image, crop.labels) for crop in crops)
-    write_cases(directory, "hippocampus", _MODALITIES, labels, volumes)
+    decathlon.write_cases(directory, "hippocampus", _MODALITIES, labels, volumes)
 
 
 def sample(index: int, *, volume: tuple[int, int, int], seed: int, classes: int) -> dict[str, Any]:
     """Draw a crop centred in a cube: `x` [1, S, S, S] normalised, `y` [S, S, S] in 0, 1, 2."""
     size = volume[-1]
-    check_crop_size(size)
     crop = draw_crop(size, seed, index)
     corner = centre_corner(crop.labels.shape, size)
-    x, y = normalised(crop.image[None], _MODALITIES), crop.labels.astype(np.int64)
+    x, y = decathlon.normalised(crop.image[None], _MODALITIES), crop.labels.astype(np.int64)
     return {"x": crop_or_pad(x, corner, size), "y": crop_or_pad(y, corner, size)}
 
 
@@ -89,23 +78,19 @@ def predict(
         return network(crop_or_pad(x, corner, edge))[(slice(None), *inside)]
 
     settings["metadata"] = {"modalities": _MODALITIES}
-    return predict_labels(read_input, in_cube, source, target, **settings)
+    return predict_labels(decathlon.read_input, in_cube, source, target, **settings)
 
 
 register_dataset(
     replace(
-        DECATHLON,
+        decathlon.DECATHLON,
         name="hippocampus",
         about="Decathlon Task04, the two parts of the hippocampus in T1 MRI",
         recipe="hippocampus-unet3d",
-        inventory=inventory,
         describe=None,
-        open_reader=open_reader,
-        write=write,
-        sample=sample,
         task_name="hippocampus",
         task=lambda window, metadata: Segmentation(REGIONS),
-        predict=predict,
         whole_volumes=False,
+        **functions_of(__name__),
     )
 )

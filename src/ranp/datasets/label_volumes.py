@@ -11,13 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ranp.datasets.crops import centre_corner, crop_or_pad, random_corner
-from ranp.datasets.nifti import (
-    Volume,
-    read_labels,
-    read_volume,
-    require_same_geometry,
-    write_volume,
-)
+from ranp.datasets.nifti import Volume, check_same_geometry, read_labels, read_volume, write_volume
 from ranp.datasets.registry import CaseReader, Metadata, Predictor
 from ranp.errors import IntegrityError, UsageError
 
@@ -46,7 +40,7 @@ def read_images(paths: Sequence[Path], channels: int) -> Volume:
         data = volume.data[None] if channels == 1 else np.moveaxis(volume.data, -1, 0)
         return Volume(data, volume.affine)
     volumes = [read_volume(path) for path in paths]
-    require_same_geometry(paths, volumes)
+    check_same_geometry(paths, volumes)
     return Volume(np.stack([volume.data for volume in volumes]), volumes[0].affine)
 
 
@@ -63,7 +57,7 @@ def read_images_and_labels(
     images = read_images(case.images, channels)
     first = Volume(images.data[0], images.affine)
     labels = read_labels(case.labels, like=first)
-    require_same_geometry((case.images[0], case.labels), (first, labels))
+    check_same_geometry((case.images[0], case.labels), (first, labels))
     return images.data, labels.data
 
 
@@ -109,11 +103,7 @@ def predict_labels(
     metadata: Metadata,
     **_: Any,
 ) -> dict[str, Any]:
-    """Predict an input and write its labels with the same affine (see `Dataset.predict`).
-
-    Returns:
-        How many voxels each label has.
-    """
+    """Predict an input, write its labels with the same affine, and return how often each occurs."""
     if not target.name.endswith(".nii.gz"):
         raise UsageError(f"'{target}': label volumes are written as .nii.gz; name it so")
     x, affine = read_input(source, metadata)

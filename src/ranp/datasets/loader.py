@@ -35,20 +35,12 @@ class Shard:
 def epoch_batches(
     cases: int, batch: int, *, seed: int, epoch: int, training: bool, shard: Shard
 ) -> list[list[Key]]:
-    """Return the keys of every batch of an epoch that a process sees.
+    """Return the keys of every batch of an epoch that a process (`shard`) sees.
 
     For training the order is shuffled anew every epoch, every process gets the same number of
     whole batches, and the few cases left over take part in another epoch. For validation the
     order is the data set's, every case is seen exactly once over all processes, and the last
     batch may be smaller; with more processes than cases some get none.
-
-    Args:
-        cases: Number of cases in the data set.
-        batch: Batch size of one process.
-        seed: Decides the order.
-        epoch: Decides the order, and goes into the keys.
-        training: See above.
-        shard: The process.
     """
     order = np.arange(cases)
     if training:

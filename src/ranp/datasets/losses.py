@@ -1,7 +1,8 @@
 """Losses of the tasks.
 
 Each is a mean over samples of something that depends on one sample alone. So a batch split over
-processes, or over accumulated passes, gives the loss of the whole batch.
+processes, or over accumulated passes, gives the loss of the whole batch. They are functions of
+logits `output` [N, C, ...] and labels `target` [N, ...].
 """
 
 from __future__ import annotations
@@ -18,10 +19,6 @@ def dice_losses(output: Tensor, target: Tensor) -> Tensor:
 
     Its mean is MONAI's `DiceLoss(softmax=True, to_onehot_y=True)`, which the tests compare it with;
     written out because importing MONAI takes longer than a short training run.
-
-    Args:
-        output: Logits [N, C, ...].
-        target: Labels [N, ...].
     """
     probability = output.softmax(1)
     truth = F.one_hot(target, output.shape[1]).movedim(-1, 1).to(probability.dtype)
@@ -32,13 +29,7 @@ def dice_losses(output: Tensor, target: Tensor) -> Tensor:
 
 
 def sample_cross_entropy(output: Tensor, target: Tensor, ignored: int) -> Tensor:
-    """Return the cross-entropy over each sample's own labelled voxels, then over the samples.
-
-    Args:
-        output: Logits [N, C, ...].
-        target: Labels [N, ...].
-        ignored: The label of voxels that do not count.
-    """
+    """Return the cross-entropy over each sample's voxels but `ignored` ones, then over samples."""
     losses = F.cross_entropy(output, target, ignore_index=ignored, reduction="none").flatten(1)
     labelled = (target != ignored).flatten(1).sum(1).clamp(min=1)
     result: Tensor = (losses.sum(1) / labelled).mean()
@@ -55,14 +46,7 @@ def cross_entropy_and_dice(output: Tensor, target: Tensor, weight: float) -> Ten
 def cross_entropy_and_foreground_dice(
     output: Tensor, target: Tensor, weight: float, cross_entropy: float
 ) -> Tensor:
-    """Return weighted cross-entropy plus a weight times the sum of the foreground's Dice losses.
-
-    Args:
-        output: Logits [N, C, ...].
-        target: Labels [N, ...]; 0 is the background.
-        weight: Weight of every class's Dice loss.
-        cross_entropy: Weight of the cross-entropy.
-    """
+    """Return cross-entropy and the sum of the Dice losses of all labels but 0, both weighted."""
     output = output.float()
     dice = dice_losses(output, target)[:, 1:].sum(1).mean()
     result: Tensor = cross_entropy * F.cross_entropy(output, target) + weight * dice

@@ -1,4 +1,4 @@
-"""NIfTI volumes, read as if somebody meant harm.
+"""NIfTI volumes, read without trust in what they claim.
 
 The header is checked before memory is taken, and the stream is read to its end so that gzip's CRC
 is checked too. nibabel does neither; it interprets the header.
@@ -7,7 +7,6 @@ is checked too. nibabel does neither; it interprets the header.
 from __future__ import annotations
 
 import gzip
-import io
 import math
 import zlib
 from collections.abc import Iterator, Sequence
@@ -21,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ranp.errors import IntegrityError, import_extra
-from ranp.files import atomic_write
+from ranp.files import atomic_write, blame_file
 
 MAX_BYTES = 96 * 2**20
 """Unpacked size that any file may claim: BraTS in float64 has 68 MiB, a bomb has more."""
@@ -32,7 +31,6 @@ _import_nibabel = partial(import_extra, "nibabel", "NIfTI volumes need nibabel",
 _HEADER_BYTES = 348
 _MAX_OFFSET = 2**20  # where voxels may begin at the latest: header extensions are small
 _MAX_DEFLATE_RATIO = 1032  # no deflate stream can unpack to more
-_DAMAGE = (OSError, EOFError, zlib.error)  # what gzip raises on a damaged stream
 
 
 @dataclass(frozen=True)
@@ -55,61 +53,48 @@ def read_volume(path: Path, *, channels: int = 1, believable: int = MAX_BYTES) -
         IntegrityError: The file is damaged, truncated, not NIfTI, of another dimension, too large,
             or holds NaN or infinity. The message names the file.
     """
-    with _opened(path) as (stream, stored, compressed):
-        bound = _bound(stored, compressed, believable)
-        return _read_stream(path, stream, channels, bound)
+    with _opened(path, believable) as (stream, bound):
+        header = _read_header(path, stream.read(_HEADER_BYTES))
+        dtype = header.get_data_dtype()
+        shape, affine = _checked_shape(path, header, channels, bound), _checked_affine(path, header)
+        expected = math.prod(shape) * dtype.itemsize
+        offset = float(header["vox_offset"])
+        if not (offset.is_integer() and _HEADER_BYTES <= offset <= _MAX_OFFSET):
+            raise IntegrityError(f"'{path}' claims that its voxels begin at byte {offset:g}")
+        stream.read(int(offset) - _HEADER_BYTES)
+
+        buffer = bytearray(expected)
+        view, filled = memoryview(buffer), 0
+        while filled < expected:
+            got = stream.readinto(view[filled : filled + 2**20])
+            if not got:
+                raise IntegrityError(
+                    f"'{path}' is truncated: {filled} of {expected} bytes of voxels"
+                )
+            filled += got
+        if stream.read(1):  # reaching the end is also what makes gzip check its CRC
+            raise IntegrityError(f"'{path}' holds more bytes than its header says")
+    data = np.frombuffer(buffer, dtype).reshape(shape, order="F")
+    return Volume(_scaled(path, data, header), affine)
 
 
 def read_shape(path: Path) -> tuple[int, ...]:
     """Read the shape of a 3D volume from its header alone."""
-    with _opened(path) as (stream, stored, compressed):
-        header = _read_header(path, stream.read(_HEADER_BYTES))
-        return _checked_shape(path, header, 1, _bound(stored, compressed))
-
-
-def _bound(stored: int, compressed: bool, believable: int = MAX_BYTES) -> int:
-    """Return how many bytes of voxels a file of `stored` bytes may claim."""
-    if not compressed:
-        return stored
-    return min(max(believable, stored * _MAX_RATIO), stored * _MAX_DEFLATE_RATIO)
+    with _opened(path) as (stream, bound):
+        return _checked_shape(path, _read_header(path, stream.read(_HEADER_BYTES)), 1, bound)
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[Any, int, bool]]:
-    """Yield the unpacked stream, the size of the file, and whether it is packed."""
-    try:
-        with path.open("rb") as raw:
-            compressed = raw.read(2) == b"\x1f\x8b"
-            raw.seek(0)
-            with gzip.open(raw) if compressed else nullcontext(raw) as stream:
-                yield stream, path.stat().st_size, compressed
-    except FileNotFoundError as error:
-        raise IntegrityError(f"'{path}' does not exist") from error
-    except _DAMAGE as error:
-        raise IntegrityError(f"'{path}' is damaged: {error}; fetch it again") from error
-
-
-def _read_stream(path: Path, stream: io.BufferedIOBase, channels: int, bound: int) -> Volume:
-    header = _read_header(path, stream.read(_HEADER_BYTES))
-    dtype = header.get_data_dtype()
-    shape, affine = _checked_shape(path, header, channels, bound), _checked_affine(path, header)
-    expected = math.prod(shape) * dtype.itemsize
-    offset = float(header["vox_offset"])
-    if not (offset.is_integer() and _HEADER_BYTES <= offset <= _MAX_OFFSET):
-        raise IntegrityError(f"'{path}' claims that its voxels begin at byte {offset:g}")
-    stream.read(int(offset) - _HEADER_BYTES)
-
-    buffer = bytearray(expected)
-    view, filled = memoryview(buffer), 0
-    while filled < expected:
-        got = stream.readinto(view[filled : filled + 2**20])
-        if not got:
-            raise IntegrityError(f"'{path}' is truncated: {filled} of {expected} bytes of voxels")
-        filled += got
-    if stream.read(1):  # reaching the end is also what makes gzip check its CRC
-        raise IntegrityError(f"'{path}' holds more bytes than its header says")
-    data = np.frombuffer(buffer, dtype).reshape(shape, order="F")
-    return Volume(_scaled(path, data, header), affine)
+def _opened(path: Path, believable: int = MAX_BYTES) -> Iterator[tuple[Any, int]]:
+    """Yield the unpacked stream, and how many bytes of voxels the file may claim."""
+    damage = (OSError, EOFError, zlib.error)  # what gzip raises on a damaged stream
+    with blame_file(path, damage, "is damaged", "; fetch it again"), path.open("rb") as raw:
+        stored = path.stat().st_size
+        compressed = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        most = min(max(believable, stored * _MAX_RATIO), stored * _MAX_DEFLATE_RATIO)
+        with gzip.open(raw) if compressed else nullcontext(raw) as stream:
+            yield stream, most if compressed else stored
 
 
 def _read_header(path: Path, raw: bytes) -> Any:
@@ -191,13 +176,8 @@ def read_labels(path: Path, like: Volume | None = None) -> Volume:
     return Volume(labels, volume.affine)
 
 
-def require_same_geometry(paths: Sequence[Path], volumes: Sequence[Volume]) -> None:
-    """Raise `IntegrityError` if volumes differ from the first in shape, or in place by 1e-3 mm.
-
-    Args:
-        paths: Files of the volumes, for the message.
-        volumes: Volumes of one case.
-    """
+def check_same_geometry(paths: Sequence[Path], volumes: Sequence[Volume]) -> None:
+    """Raise `IntegrityError` if volumes differ from the first in shape, or in place by 1e-3 mm."""
     first = volumes[0]
     for path, volume in zip(paths[1:], volumes[1:], strict=True):
         is_same = volume.data.shape[:3] == first.data.shape[:3]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Category:
-    """A category with its parts, which have the global labels `first` to `first + count - 1`."""
+    """A category; its parts have consecutive global labels from `first` on."""
 
     name: str
     synset: str
@@ -104,12 +104,7 @@ def _iou(predicted: NDArray[np.bool_], truth: NDArray[np.bool_]) -> float:
 
 
 def part_miou(ious: Sequence[float], categories: Sequence[str]) -> PartMiou:
-    """Average shapes' IoUs over each category, then over categories weighted by their shapes.
-
-    Args:
-        ious: IoU of every shape (see `shape_iou`).
-        categories: The shapes' categories, by name.
-    """
+    """Average shapes' IoUs over each category, then over categories weighted by their shapes."""
     grouped: dict[str, list[float]] = {}
     for iou, category in zip(ious, categories, strict=True):
         grouped.setdefault(category, []).append(iou)

@@ -38,9 +38,7 @@ def make_figure(rows: int, columns: int, width: float, height: float) -> tuple[A
 def draw_voxels(axis: Any, colour_indices: NDArray[np.integer]) -> None:
     """Draw voxels as little cubes in a dimetric projection, the far ones first.
 
-    Args:
-        axis: Matplotlib axis.
-        colour_indices: Indices into `COLOURS` [X, Y, Z]; -1 where there is nothing.
+    `colour_indices` [X, Y, Z] are indices into `COLOURS`; -1 where there is nothing.
     """
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import to_rgb
@@ -49,7 +47,8 @@ def draw_voxels(axis: Any, colour_indices: NDArray[np.integer]) -> None:
     cells = cells[np.argsort(cells.sum(axis=1), kind="stable")]
     base = np.array([to_rgb(colour) for colour in COLOURS])[colour_indices[tuple(cells.T)]]
     corners = np.array([face for face, _ in _FACES])
-    polygons = _project(cells[:, None, None, :] + corners[None])
+    x, y, z = np.moveaxis(cells[:, None, None, :] + corners[None], -1, 0)
+    polygons = np.stack([0.87 * (x - z), y - 0.45 * (x + z)], axis=-1)
     shades = np.array([brightness for _, brightness in _FACES])
     colours = base[:, None, :] * shades[None, :, None]
     axis.add_collection(
@@ -61,18 +60,8 @@ def draw_voxels(axis: Any, colour_indices: NDArray[np.integer]) -> None:
     axis.set_aspect("equal")
 
 
-def _project(points: NDArray[np.integer]) -> NDArray[np.float64]:
-    x, y, z = points[..., 0], points[..., 1], points[..., 2]
-    return np.stack([0.87 * (x - z), y - 0.45 * (x + z)], axis=-1)
-
-
 def draw_volumes(samples: Sequence[Mapping[str, Any]], channels: Sequence[str] = ()) -> Any:
-    """Draw one row per case: every channel in the slice with most labels, then the labels on it.
-
-    Args:
-        samples: Samples with `x` [C, X, Y, Z] and `y` [X, Y, Z].
-        channels: Names of the channels.
-    """
+    """Draw one row per case: every channel in the slice with most labels, then the labels on it."""
     from matplotlib.colors import to_rgba
 
     count = samples[0]["x"].shape[0]

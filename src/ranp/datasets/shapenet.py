@@ -22,30 +22,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ranp.datasets.parts import (
-    BY_NAME,
-    BY_SYNSET,
-    CATEGORIES,
-    PARTS,
-    Category,
-    PartSegmentation,
-    category_named,
-    draw_parts,
-)
-from ranp.datasets.registry import CaseReader, Dataset, Predictor, register_dataset
+from ranp.datasets import parts
+from ranp.datasets.parts import BY_NAME, BY_SYNSET, CATEGORIES, PARTS, Category, category_named
+from ranp.datasets.registry import CaseReader, Dataset, Predictor, functions_of, register_dataset
 from ranp.datasets.synthetic.shapes import draw_shape
 from ranp.datasets.verification import (
-    Checked,
     Inventory,
     Problem,
     abbreviate,
     check_range,
-    guarded,
+    checks,
+    files_by_stem,
     visible,
 )
 from ranp.datasets.voxels import Voxels, check_size, voxel_positions, voxelize
 from ranp.errors import IntegrityError, UsageError
-from ranp.files import atomic_write, ensure_directory, write_text
+from ranp.files import atomic_write, blame_file, write_text
 
 SPLITS = ("train", "validation", "test")
 _CHALLENGE = ("train", "val", "test")  # the same in names of folders and lists
@@ -122,17 +114,13 @@ def read_points(shape: ShapeFiles) -> tuple[NDArray[np.float64], NDArray[np.int6
 
 def _read_table(path: Path, columns: int | None = None) -> NDArray[np.float64]:
     """Read a table of finite numbers; `columns` None allows any number of columns."""
-    try:
+    with blame_file(path, (ValueError, IsADirectoryError), "is not a table of numbers"):
         if path.stat().st_size > _MAX_BYTES:
             raise IntegrityError(f"'{path}' is too large for a shape; is it a foreign file?")
         text = path.read_bytes().decode("ascii")
         if not text.strip():
             raise IntegrityError(f"'{path}' is empty; fetch it again")
         table = np.loadtxt(io.StringIO(text), dtype=np.float64, ndmin=2, comments=None)
-    except FileNotFoundError as error:
-        raise IntegrityError(f"'{path}' does not exist") from error
-    except (ValueError, IsADirectoryError) as error:
-        raise IntegrityError(f"'{path}' is not a table of numbers: {error}") from error
     if columns is not None and table.shape[1] != columns:
         raise IntegrityError(f"'{path}' has {table.shape[1]} columns, not {columns}")
     if not np.isfinite(table).all():
@@ -181,14 +169,10 @@ def _stamp(shape: ShapeFiles) -> NDArray[np.int64]:
 def open_reader(
     directory: Path, split: str, *, size: int = 64, fold: int = 0, cache: Path | None = None
 ) -> ShapeNetReader:
-    """Open one split of a ShapeNet part directory.
+    """Open "train", "validation" or "test".
 
-    Args:
-        directory: Directory of the data set, in any of the three layouts.
-        split: "train", "validation" or "test".
-        size: Edge of the voxel grid, 32 to 128 in the paper's experiments.
-        fold: Must be 0: this data set has one split.
-        cache: Directory to keep voxel grids in; they are made again when a source file changes.
+    `size` is the edge of the voxel grid, 32 to 128 in the paper's experiments. Grids in `cache` are
+    made again when a source file changes.
     """
     check_size(size)
     if split not in SPLITS:
@@ -204,56 +188,38 @@ def open_reader(
 def inventory(directory: Path) -> Inventory:
     """List a directory's shapes; the layout is recognised by its folders."""
     if (directory / "train_data").is_dir():
-        pairs = [
-            (directory / f"{name}_data" / synset, directory / f"{name}_label" / synset, name)
-            for name in _CHALLENGE
+        lists: dict[str, tuple[str, ...]] = {}
+        roots = [directory / f"{name}_data" for name in _CHALLENGE]
+        found = [
+            _pair_up(root / synset, directory / f"{name}_label" / synset, synset, splits)
+            for name, root, splits in zip(_CHALLENGE, roots, ((), (), ("test",)), strict=True)
             for synset in BY_SYNSET
         ]
-        found = [_pair_up(d, lab, ("test",) if n == "test" else ()) for d, lab, n in pairs]
-        return _joined([*found, *(_strangers(directory / f"{n}_data") for n in _CHALLENGE)], {})
-    lists = _split_lists(directory)
-    strangers = _strangers(directory)
-    synsets = [synset for synset in BY_SYNSET if (directory / synset).is_dir()]
-    if any((directory / synset / "points").is_dir() for synset in synsets):
-        folders = [(directory / s / "points", directory / s / "points_label") for s in synsets]
-        pairs_found = [_pair_up(points, labels, ()) for points, labels in folders]
-        return _joined([*pairs_found, strangers], lists)
-    if synsets:
-        return _joined([*(_tables(directory / synset) for synset in synsets), strangers], lists)
-    raise UsageError(
-        f"'{directory}' holds no ShapeNet part data; expected train_data/<synset>/*.pts, "
-        "<synset>/points/*.pts or <synset>/*.txt"
-    )
-
-
-def _strangers(folder: Path) -> Inventory:
-    """Problems for folders that are named like a synset but are none of the 16 categories."""
-    entries = sorted(folder.iterdir()) if folder.is_dir() else []
-    return Inventory(
-        [],
-        [
-            Problem(str(path), "a folder of no known category")
-            for path in entries
-            if path.is_dir() and re.fullmatch(r"\d{8}", path.name) and path.name not in BY_SYNSET
-        ],
-    )
-
-
-def _files(folder: Path, suffix: str) -> tuple[dict[str, Path], list[Problem]]:
-    """Files by stem, and problems for files of another kind; hidden files do not count."""
-    files = visible(folder) if folder.is_dir() else []
-    foreign = [
-        Problem(str(path), f"a foreign file among the {suffix} files")
-        for path in files
-        if path.suffix != suffix
+    else:
+        lists = _split_lists(directory)
+        roots = [directory]
+        folders = [directory / synset for synset in BY_SYNSET if (directory / synset).is_dir()]
+        if any((folder / "points").is_dir() for folder in folders):
+            found = [_pair_up(f / "points", f / "points_label", f.name, ()) for f in folders]
+        else:
+            found = [_tables(folder) for folder in folders]
+    if not found:
+        raise UsageError(
+            f"'{directory}' holds no ShapeNet part data; expected train_data/<synset>/*.pts, "
+            "<synset>/points/*.pts or <synset>/*.txt"
+        )
+    strangers = [
+        Problem(str(path), "a folder of no known category")
+        for root in roots
+        for path in visible(root)
+        if path.is_dir() and re.fullmatch(r"\d{8}", path.name) and path.name not in BY_SYNSET
     ]
-    return {path.stem: path for path in files if path.suffix == suffix}, foreign
+    return _joined([*found, Inventory([], strangers)], lists)
 
 
-def _pair_up(points: Path, labels: Path, splits: tuple[str, ...]) -> Inventory:
-    synset = points.name if points.name in BY_SYNSET else points.parent.name
-    point_files, foreign = _files(points, ".pts")
-    label_files, more_foreign = _files(labels, ".seg")
+def _pair_up(points: Path, labels: Path, synset: str, splits: tuple[str, ...]) -> Inventory:
+    point_files, foreign = files_by_stem(points, (".pts",), ".pts file")
+    label_files, more_foreign = files_by_stem(labels, (".seg",), ".seg file")
     shapes = [
         ShapeFiles(f"{synset}/{stem}", path, label_files.get(stem), splits)
         for stem, path in point_files.items()
@@ -267,7 +233,7 @@ def _pair_up(points: Path, labels: Path, splits: tuple[str, ...]) -> Inventory:
 
 
 def _tables(folder: Path) -> Inventory:
-    files, foreign = _files(folder, ".txt")
+    files, foreign = files_by_stem(folder, (".txt",), ".txt file")
     shapes = [ShapeFiles(f"{folder.name}/{stem}", p, p, ()) for stem, p in files.items()]
     return Inventory(shapes, foreign)
 
@@ -296,11 +262,8 @@ def _joined(found: Iterable[Inventory], lists: Mapping[str, tuple[str, ...]]) ->
         here = {shape.id for shape in shapes}
         absent = [shape for shape in lists if shape not in here]
         if absent:
-            problems.append(
-                Problem(
-                    "train_test_split", f"{abbreviate(absent)} listed but absent of {len(lists)}"
-                )
-            )
+            reason = f"{abbreviate(absent)} listed but absent of {len(lists)}"
+            problems.append(Problem("train_test_split", reason))
         twice = [shape for shape, splits in lists.items() if len(splits) > 1]
         if twice:
             notes.append(f"{abbreviate(twice)} listed in more than one split; read in each of them")
@@ -309,24 +272,21 @@ def _joined(found: Iterable[Inventory], lists: Mapping[str, tuple[str, ...]]) ->
     return Inventory(shapes, problems, notes)
 
 
-def check(shape: ShapeFiles) -> Checked:
+@checks(path=lambda shape: shape.points)
+def check(shape: ShapeFiles) -> Iterator[tuple[str, str]]:
     """Read a shape and count its category, split and parts."""
-
-    def read() -> Iterator[tuple[str, str]]:
-        if shape.labels is None:
-            check_range(shape.points, _read_table(shape.points, columns=3))
-            yield "split", "unlabelled"
-            return
-        points, labels = read_points(shape)
-        check_range(shape.points, points)
-        for split in splits_of(shape):
-            yield "split", split
-        yield "category", shape.category.name
-        for label in np.unique(labels):
-            part = shape.category.parts[label - shape.category.first]
-            yield "part", f"{label:02d} {shape.category.name} {part}"
-
-    return guarded(shape.id, shape.points, read)
+    if shape.labels is None:
+        check_range(shape.points, _read_table(shape.points, columns=3))
+        yield "split", "unlabelled"
+        return
+    points, labels = read_points(shape)
+    check_range(shape.points, points)
+    for split in splits_of(shape):
+        yield "split", split
+    yield "category", shape.category.name
+    for label in np.unique(labels):
+        part = shape.category.parts[label - shape.category.first]
+        yield "part", f"{label:02d} {shape.category.name} {part}"
 
 
 def write(directory: Path, *, cases: int, size: int, seed: int, classes: int) -> None:
@@ -334,7 +294,6 @@ def write(directory: Path, *, cases: int, size: int, seed: int, classes: int) ->
 
     Shapes are points: `size` has no effect, the reader chooses the grid.
     """
-    ensure_directory(directory)
     for index in range(cases):
         shape = draw_shape(seed, index)
         # Rounds of 16 categories go to the folders in turn, so that each folder has them all.
@@ -356,7 +315,11 @@ def predict(
     network: Predictor, source: Path, target: Path, *, size: int, category: str | None, **_: Any
 ) -> dict[str, Any]:
     """Predict a point cloud (x y z in the first columns); write rows x y z label."""
-    points = _read_cloud(source)
+    if not source.exists():
+        raise UsageError(f"'{source}' does not exist")
+    points = _read_table(source)[:, :3]
+    if points.shape[1] < 3:
+        raise IntegrityError(f"'{source}' is not a point cloud: rows of x y z are needed")
     positions = voxel_positions(points, size)
     occupied = np.unique(positions)
     voxels = Voxels(size, occupied, np.zeros(len(occupied), np.uint8))
@@ -369,31 +332,17 @@ def predict(
     return {"points": {str(v): int(n) for v, n in zip(values, counts, strict=True)}}
 
 
-def _read_cloud(path: Path) -> NDArray[np.float64]:
-    if not path.exists():
-        raise UsageError(f"'{path}' does not exist")
-    table = _read_table(path)
-    if table.shape[1] < 3:
-        raise IntegrityError(f"'{path}' is not a point cloud: rows of x y z are needed")
-    return table[:, :3]
-
-
 register_dataset(
     Dataset(
         name="shapenet",
         about="ShapeNet parts, 16 categories and 50 parts of voxelised shapes",
         recipe="shapenet-unet3d",
         size=64,
-        inventory=inventory,
-        check=check,
-        open_reader=open_reader,
-        write=write,
-        sample=sample,
         task_name="parts",
-        task=lambda window, metadata: PartSegmentation(),
-        predict=predict,
-        draw=draw_parts,
+        task=lambda window, metadata: parts.PartSegmentation(),
+        draw=parts.draw_parts,
         categories=tuple(BY_NAME),
         has_cache=True,
+        **functions_of(__name__),
     )
 )

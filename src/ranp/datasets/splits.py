@@ -23,10 +23,10 @@ def stratified_folds(strata: Mapping[str, str]) -> dict[str, int]:
     last one ended, so the folds' sizes differ by one at most. The order of `strata` is irrelevant.
 
     Args:
-        strata: Case id to stratum (grade, or one name for all).
+        strata: Stratum (grade, or one name for all) by case id.
 
     Returns:
-        Case id to fold, 0 to 4.
+        Fold, 0 to 4, by case id.
     """
     assignment: dict[str, int] = {}
     for stratum in sorted(set(strata.values())):
@@ -38,12 +38,9 @@ def stratified_folds(strata: Mapping[str, str]) -> dict[str, int]:
 
 
 def in_split(case_fold: int | None, split: str, fold: int) -> bool:
-    """Return whether a case belongs to a split: `validation` is one fold, `train` the others.
+    """Return whether a case belongs to "validation", which is one fold, or "train", the others.
 
-    Args:
-        case_fold: The case's fold; None for a case that cannot be used.
-        split: "train" or "validation".
-        fold: Which fold validates.
+    A case without a fold cannot be used, and belongs to neither.
     """
     if split not in ("train", "validation"):
         raise UsageError(f"this data set has no split '{split}'; it has train and validation")

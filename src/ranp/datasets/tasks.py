@@ -45,18 +45,16 @@ class Task(ABC):
         return network(x)
 
     def summarise(self, measures: Sequence[Measures]) -> dict[str, float]:
-        """Return the metrics of the whole validation set: by default the mean of every measure."""
-        return mean_of(measures)
+        """Return the metrics of the whole validation set.
 
-
-def mean_of(measures: Sequence[Measures]) -> dict[str, float]:
-    """Return the mean of every numeric measure over the cases that have it."""
-    columns: dict[str, list[float]] = {}
-    for case in measures:
-        for name, value in case.items():
-            if not isinstance(value, str):
-                columns.setdefault(name, []).append(value)
-    return {name: sum(values) / len(values) for name, values in columns.items()}
+        By default that is the mean of every numeric measure over the cases that have it.
+        """
+        columns: dict[str, list[float]] = {}
+        for case in measures:
+            for name, value in case.items():
+                if not isinstance(value, str):
+                    columns.setdefault(name, []).append(value)
+        return {name: sum(values) / len(values) for name, values in columns.items()}
 
 
 @dataclass(frozen=True)
@@ -94,9 +92,10 @@ class Segmentation(Task):
 
     def measure(self, output: Tensor, batch: Batch) -> list[Measures]:
         """Return the Dice (and IoU) of the regions, and the mean of the Dice."""
-        return [self._regions(p, t) for p, t in zip(output.argmax(1), batch["y"], strict=True)]
+        pairs = zip(output.argmax(1), batch["y"], strict=True)
+        return [self._measure_regions(predicted, truth) for predicted, truth in pairs]
 
-    def _regions(self, predicted: Tensor, truth: Tensor) -> Measures:
+    def _measure_regions(self, predicted: Tensor, truth: Tensor) -> Measures:
         import torch
 
         from ranp.datasets.losses import overlap
@@ -155,12 +154,7 @@ class FunctionTask(Task):
 
 
 def top_classes(output: Tensor, names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the five likeliest classes of a sample, with their probabilities.
-
-    Args:
-        output: Logits [C].
-        names: Names of the classes by label.
-    """
+    """Return the five likeliest classes of logits [C], by name, with their probabilities."""
     probability = output.softmax(0)
     best = probability.topk(min(5, len(probability)))
     return [

@@ -14,11 +14,11 @@ from pathlib import Path
 from ranp.datasets.class_folders import LabelledPath
 from ranp.datasets.clips import CLIPS, ClipReader, check_clips, check_frames, write_clip
 from ranp.datasets.frames import DIVISOR
-from ranp.datasets.registry import register_dataset
+from ranp.datasets.registry import functions_of, register_dataset
 from ranp.datasets.synthetic.motion import MOTIONS
-from ranp.datasets.verification import Checked, Inventory, Problem, abbreviate, guarded
+from ranp.datasets.verification import Inventory, Problem, abbreviate, checks
 from ranp.errors import IntegrityError, UsageError
-from ranp.files import ensure_directory, write_text
+from ranp.files import write_text
 
 _LISTS = {"train": "trainlist", "validation": "testlist"}
 _OFFICIAL_SPLITS = (1, 2, 3)
@@ -38,15 +38,7 @@ class ClipFile(LabelledPath):
 def open_reader(
     directory: Path, split: str, *, size: int = 112, fold: int = 0, divisor: float = DIVISOR
 ) -> ClipReader:
-    """Open one split of a UCF101 directory.
-
-    Args:
-        directory: Directory with the clips, at any depth, and `ucfTrainTestlist`.
-        split: "train", or "validation" for the official test list.
-        size: Edge of the frames: 112 for MobileNetV2, 224 for I3D.
-        fold: The official split less one: 0, 1 or 2.
-        divisor: Divisor of the colours, after the mean is subtracted; the authors have 1.
-    """
+    """Open "train", or "validation" for the test list, of the official split `fold` + 1."""
     if split not in _LISTS:
         raise UsageError(f"UCF101 has no split '{split}'; it has {', '.join(_LISTS)}")
     if fold + 1 not in _OFFICIAL_SPLITS:
@@ -124,16 +116,13 @@ def _read_lists(
     return {name: (class_name, tuple(splits)) for name, (class_name, splits) in roles.items()}
 
 
-def check(clip: ClipFile) -> Checked:
+@checks(path=lambda clip: clip.path)
+def check(clip: ClipFile) -> Iterator[tuple[str, str]]:
     """Decode a whole clip and count its class, splits and frame size."""
-
-    def read() -> Iterator[tuple[str, str]]:
-        yield "class", clip.class_name
-        for number, split in zip(_OFFICIAL_SPLITS, clip.splits, strict=True):
-            yield f"split {number}", split or "unlisted"
-        yield from check_frames(clip)
-
-    return guarded(clip.id, clip.path, read)
+    yield "class", clip.class_name
+    for number, split in zip(_OFFICIAL_SPLITS, clip.splits, strict=True):
+        yield f"split {number}", split or "unlisted"
+    yield from check_frames(clip)
 
 
 def write(directory: Path, *, cases: int, size: int, seed: int, classes: int) -> None:
@@ -143,24 +132,20 @@ def write(directory: Path, *, cases: int, size: int, seed: int, classes: int) ->
     the k-th on, is for testing.
     """
     check_clips(size, classes)
-    ensure_directory(directory)
-    lists: dict[str, list[str]] = {}
+    clips = []
     for index in range(cases):
         label, number = index % classes, index // classes
         name = MOTIONS[label].name
-        clip = f"{name}/v_{name}_g{number + 1:02d}_c01.avi"
-        write_clip(directory / clip, index, size, seed, classes)
-        for split in _OFFICIAL_SPLITS:
-            if number % 4 == split:
-                lists.setdefault(f"testlist{split:02d}", []).append(clip)
-            else:
-                lists.setdefault(f"trainlist{split:02d}", []).append(f"{clip} {label + 1}")
+        clips.append((f"{name}/v_{name}_g{number + 1:02d}_c01.avi", label, number))
+        write_clip(directory / clips[-1][0], index, size, seed, classes)
     folder = directory / "ucfTrainTestlist"
     names = [f"{label + 1} {MOTIONS[label].name}" for label in range(classes)]
     write_text(folder / "classInd.txt", "\n".join(names) + "\n")
     for split in _OFFICIAL_SPLITS:
-        for name in (f"trainlist{split:02d}", f"testlist{split:02d}"):
-            write_text(folder / f"{name}.txt", "\n".join(sorted(lists.get(name, []))) + "\n")
+        train = [f"{clip} {label + 1}" for clip, label, number in clips if number % 4 != split]
+        test = [clip for clip, _, number in clips if number % 4 == split]
+        write_text(folder / f"trainlist{split:02d}.txt", "\n".join(sorted(train)) + "\n")
+        write_text(folder / f"testlist{split:02d}.txt", "\n".join(sorted(test)) + "\n")
 
 
 register_dataset(
@@ -169,10 +154,7 @@ register_dataset(
         name="ucf101",
         about="UCF101, human actions in video, with its official splits",
         recipe="ucf101-mobilenetv2",
-        inventory=inventory,
-        check=check,
         describe=None,
-        open_reader=open_reader,
-        write=write,
+        **functions_of(__name__),
     )
 )

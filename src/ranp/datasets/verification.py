@@ -5,11 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 
 from ranp.errors import IntegrityError, RanpError
 from ranp.user_code import describe_failure
+
+Reading = Callable[[Any], Iterator[tuple[str, str]]]
+"""Reads a case and yields the pairs of `Checked.counts`."""
 
 _MAX_VALUE = 1e8  # CT has thousands, MR and PET in Bq/ml up to millions
 
@@ -77,26 +80,32 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON values."""
-        return {
-            "kind": self.kind,
-            "directory": self.directory,
-            "ok": self.ok,
-            "cases": self.cases,
-            "counts": self.counts,
-            "problems": [vars(problem) for problem in self.problems],
-            "notes": list(self.notes),
-        }
+        return {"ok": self.ok, **asdict(self)}
 
 
-def guarded(case: str, path: Path, read: Callable[[], Iterable[tuple[str, str]]]) -> Checked:
-    """Run a case's reading and turn the first error into a problem that names the file."""
-    try:
-        return Checked(case, counts=tuple(read()))
-    except Exception as error:
-        return Checked(case, problems=(Problem(str(path), _reason(error)),))
+def checks(path: Callable[[Any], Path]) -> Callable[[Reading], Callable[[Any], Checked]]:
+    """Make a `Dataset.check` of the function below, which reads a case and yields its counts.
+
+    Whatever it raises is a problem of the case.
+
+    Args:
+        path: Returns the path that a case's problems are listed under.
+    """
+
+    def decorate(read: Reading) -> Callable[[Any], Checked]:
+        @wraps(read)
+        def check(case: Any) -> Checked:
+            try:
+                return Checked(case.id, counts=tuple(read(case)))
+            except Exception as error:
+                return Checked(case.id, problems=(Problem(str(path(case)), _reason(error)),))
+
+        return check
+
+    return decorate
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     """Return what is wrong with a case; it is the case's fault, whatever the error."""
     if isinstance(error, RanpError):
         return str(error)
@@ -114,14 +123,29 @@ def check_range(path: Path, values: NDArray[Any]) -> None:
         )
 
 
-def no_conclusions(checked: Sequence[Checked]) -> tuple[list[Problem], list[str]]:
-    """Conclude nothing: the default of `Dataset.conclude`."""
-    return [], []
-
-
 def visible(folder: Path) -> list[Path]:
     """Return the entries of a folder by name; hidden files (macOS leaves many) do not count."""
-    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    entries = folder.iterdir() if folder.is_dir() else ()
+    return sorted(path for path in entries if not path.name.startswith("."))
+
+
+def files_by_stem(
+    folder: Path, suffixes: Sequence[str], what: str
+) -> tuple[dict[str, Path], list[Problem]]:
+    """Return a folder's files by name without suffix; foreign and second ones are problems.
+
+    The folder need not exist; suffixes are tried in turn, and problems say `what` a file should be.
+    """
+    files: dict[str, Path] = {}
+    problems = []
+    for path in visible(folder):
+        suffix = next((suffix for suffix in suffixes if path.name.endswith(suffix)), None)
+        if suffix is None:
+            problems.append(Problem(str(path), f"a foreign file among the {what}s"))
+        elif (first := files.setdefault(path.name.removesuffix(suffix), path)) != path:
+            reason = f"a second {what} of this case, beside {first.name}"
+            problems.append(Problem(str(path), reason))
+    return files, problems
 
 
 def abbreviate(names: Sequence[str]) -> str:
@@ -159,7 +183,9 @@ def check_all(
         # first few; those go alone, the others get a new pool.
         suspects = [index for index in left if index not in results][: 2 * workers + 1]
         for index in suspects:
-            results[index] = _check_alone(cases[index], check)
+            crashed = _failed(cases[index], "reading it crashes the decoder")
+            alone = dict(_check_in_pool({index: cases[index]}, check, workers=1))
+            results[index] = alone.get(index, crashed)
             progress()
     return [results[index] for index in range(len(cases))]
 
@@ -168,43 +194,24 @@ def _check_in_pool(
     cases: Mapping[int, Any], check: Callable[[Any], Checked], workers: int
 ) -> Iterator[tuple[int, Checked]]:
     """Results as they come, fewer than there are cases if a process dies."""
-    futures: dict[Future[Checked], int] = {}
-    with _pool(workers) as pool, suppress(BrokenProcessPool):
-        for index, case in cases.items():
-            futures[pool.submit(check, case)] = index
+    # spawn: the caller may have threads (torch, progress bar), which a fork would not survive.
+    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+    try:
+        futures = {pool.submit(check, case): index for index, case in cases.items()}
         for future in as_completed(futures):
-            index = futures[future]
-            try:
-                yield index, future.result()
-            except BrokenProcessPool:
-                raise
-            except Exception as error:
-                yield index, _failed(cases[index], _reason(error))
-
-
-def _check_alone(case: Any, check: Callable[[Any], Checked]) -> Checked:
-    with _pool(1) as pool:
-        try:
-            return pool.submit(check, case).result()
-        except BrokenProcessPool:
-            return _failed(case, "reading it crashes the decoder")
-        except Exception as error:
-            return _failed(case, _reason(error))
+            index, error = futures[future], future.exception()
+            if isinstance(error, BrokenProcessPool):
+                raise error
+            yield index, _failed(cases[index], _reason(error)) if error else future.result()
+    except BrokenProcessPool:
+        pass  # the caller sees which cases are left
+    finally:
+        pool.shutdown(cancel_futures=True)  # after Ctrl-C, do not read the rest of the data first
 
 
 def _failed(case: Any, reason: str) -> Checked:
     name = str(getattr(case, "id", case))
     return Checked(name, problems=(Problem(name, reason),))
-
-
-@contextmanager
-def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    # spawn: the caller may have threads (torch, progress bar), which a fork would not survive.
-    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)  # after Ctrl-C, do not read the rest of the data first
 
 
 def summarise(

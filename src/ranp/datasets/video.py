@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ranp.errors import IntegrityError, UsageError, import_extra
-from ranp.files import atomic_write
+from ranp.files import atomic_write, blame_file
 
 _import_av = partial(import_extra, "av", "videos need PyAV", "video")
 MAX_EDGE = 4096
@@ -47,17 +47,12 @@ def probe(path: Path) -> ClipInfo:
 
 
 def read_frames(path: Path, start: int, count: int) -> NDArray[np.uint8]:
-    """Decode consecutive RGB frames [count, H, W, 3].
+    """Decode consecutive RGB frames [count, H, W, 3], all of which must exist.
 
     Decoding begins at the last key frame before them. Where frames are stored out of order
     (B-frames), an .avi does not say which frame a seek leads to, and in other containers frames
     need not be evenly spaced, so that decoding begins at the first one. It ends after the last
     frame asked for in either case.
-
-    Args:
-        path: The video.
-        start: First frame.
-        count: Number of frames; all of them must exist.
     """
     if path.is_dir():
         files = _frame_files(path)
@@ -142,29 +137,26 @@ def count_frames(path: Path) -> int:
 def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
     """Yield a video's container and its only video stream; turn FFmpeg's errors into ours."""
     av = _import_av()
-    try:
-        # By file object, not by name: FFmpeg would take some names for URLs or patterns.
-        with path.open("rb") as file, av.open(file, mode="r") as container:
-            if len(container.streams.video) != 1:
-                raise IntegrityError(
-                    f"'{path}' has {len(container.streams.video)} video streams, not one"
-                )
-            stream = container.streams.video[0]
-            if stream.codec_context is None:
-                raise IntegrityError(f"'{path}' is damaged, or of a codec that FFmpeg lacks")
-            stream.codec_context.thread_count = 1  # the loader's workers are the parallelism
-            if not (0 < stream.width <= MAX_EDGE and 0 < stream.height <= MAX_EDGE):
-                raise IntegrityError(f"'{path}' claims frames of {stream.width}x{stream.height}")
-            if not 0 < stream.frames <= MAX_FRAMES:
-                raise IntegrityError(f"'{path}' claims {stream.frames} frames")
-            stream.codec_context.options = {"err_detect": "explode"}  # conceal nothing
-            yield container, stream
-    except FileNotFoundError as error:
-        raise IntegrityError(f"'{path}' does not exist") from error
-    except (av.FFmpegError, OSError, ValueError, EOFError, MemoryError) as error:
-        raise IntegrityError(
-            f"'{path}' is damaged or not a video: {error}; fetch it again"
-        ) from error
+    damage = (av.FFmpegError, OSError, ValueError, EOFError, MemoryError)
+    with (
+        blame_file(path, damage, "is damaged or not a video", "; fetch it again"),
+        path.open("rb") as file,  # not by name: FFmpeg would take some for URLs or patterns
+        av.open(file, mode="r") as container,
+    ):
+        if len(container.streams.video) != 1:
+            raise IntegrityError(
+                f"'{path}' has {len(container.streams.video)} video streams, not one"
+            )
+        stream = container.streams.video[0]
+        if stream.codec_context is None:
+            raise IntegrityError(f"'{path}' is damaged, or of a codec that FFmpeg lacks")
+        stream.codec_context.thread_count = 1  # the loader's workers are the parallelism
+        if not (0 < stream.width <= MAX_EDGE and 0 < stream.height <= MAX_EDGE):
+            raise IntegrityError(f"'{path}' claims frames of {stream.width}x{stream.height}")
+        if not 0 < stream.frames <= MAX_FRAMES:
+            raise IntegrityError(f"'{path}' claims {stream.frames} frames")
+        stream.codec_context.options = {"err_detect": "explode"}  # conceal nothing
+        yield container, stream
 
 
 def _frame_number(stream: Any, frame: Any) -> int:

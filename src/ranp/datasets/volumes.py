@@ -13,7 +13,6 @@ import math
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -23,29 +22,26 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from ranp.datasets.class_folders import (
-    ClassReader,
-    LabelledPath,
-    choose_split,
-    count_case,
-    list_class_folders,
-    predict_classes,
-)
+from ranp.datasets import class_folders
+from ranp.datasets.class_folders import ClassReader, LabelledPath
 from ranp.datasets.crops import centre_corner, crop_or_pad, normalise
 from ranp.datasets.nifti import read_volume
 from ranp.datasets.parts import CATEGORIES
 from ranp.datasets.pictures import draw_voxels, make_figure
-from ranp.datasets.registry import Dataset, Facts, register_dataset
+from ranp.datasets.registry import Dataset, Facts, functions_of, register_dataset
 from ranp.datasets.splits import stratified_folds
 from ranp.datasets.synthetic.shapes import draw_shape
 from ranp.datasets.tasks import Classification
-from ranp.datasets.verification import Checked, Inventory, check_range, guarded
+from ranp.datasets.verification import Inventory, check_range, checks
 from ranp.datasets.voxels import check_size, voxelize
 from ranp.errors import IntegrityError, UsageError
-from ranp.files import atomic_write, ensure_directory
+from ranp.files import atomic_write, blame_file
 
 _SUFFIXES = (".npy", ".npz", ".nii", ".nii.gz")
-_DAMAGE = (OSError, EOFError, ValueError, KeyError, SyntaxError, zlib.error, zipfile.BadZipFile)
+# RuntimeError: flags of an entry that say it is encrypted, or of a kind that zipfile cannot read.
+_ZIP_DAMAGE = (zlib.error, zipfile.BadZipFile, RuntimeError)
+_DAMAGE = (OSError, EOFError, ValueError, KeyError, SyntaxError, *_ZIP_DAMAGE)
+_NO_ARRAY = "is damaged or not an array"
 _SPLITS = {"train": "train", "val": "validation", "test": "test"}
 _MAX_BYTES, _MAX_RATIO = 512 * 2**20, 256  # a small file that claims more is a bomb
 
@@ -57,7 +53,7 @@ def read_array(path: Path) -> NDArray[Any]:
         IntegrityError: The file is damaged, holds objects, or claims more than it can hold.
     """
     if path.suffix != ".npz":
-        with _blamed(path), path.open("rb") as stream:
+        with blame_file(path, _DAMAGE, _NO_ARRAY), path.open("rb") as stream:
             return _read_npy(stream, path.stat().st_size)
     arrays = read_arrays(path)
     if len(arrays) != 1:
@@ -67,7 +63,7 @@ def read_array(path: Path) -> NDArray[Any]:
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """Read all arrays of an .npz file; see `read_array`."""
-    with _blamed(path), zipfile.ZipFile(path) as archive:
+    with blame_file(path, _DAMAGE, _NO_ARRAY), zipfile.ZipFile(path) as archive:
         entries = archive.infolist()
         claimed = sum(entry.file_size for entry in entries)
         if claimed > max(_MAX_BYTES, _MAX_RATIO * path.stat().st_size):
@@ -77,17 +73,6 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
             with archive.open(entry) as stream:
                 arrays[entry.filename.removesuffix(".npy")] = _read_npy(stream, entry.file_size)
         return arrays
-
-
-@contextmanager
-def _blamed(path: Path) -> Iterator[None]:
-    """Turn errors of NumPy and zipfile into `IntegrityError` with the file's name."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise IntegrityError(f"'{path}' does not exist") from error
-    except _DAMAGE as error:
-        raise IntegrityError(f"'{path}' is damaged or not an array: {error}") from error
 
 
 def _read_npy(stream: BinaryIO | Any, stored: int) -> NDArray[Any]:
@@ -139,11 +124,7 @@ def open_archive(path: Path) -> Archive:
 
 @lru_cache(maxsize=2)
 def read_archive(path: Path, state: tuple[int, int]) -> Archive:
-    """Read an archive.
-
-    Args:
-        path: The .npz file.
-        state: Size and time of the file.
+    """Read an archive in a state of its file, which is its size and time.
 
     Raises:
         IntegrityError: It is damaged, or its arrays do not fit together.
@@ -177,20 +158,16 @@ def read_archive(path: Path, state: tuple[int, int]) -> Archive:
     return Archive(grids, edge, y, names, splits or [None] * len(y), ids)
 
 
-def _archive_path(directory: Path) -> Path | None:
+def inventory(directory: Path) -> Inventory:
+    """List the volumes of a directory, by class."""
     archives = sorted(directory.glob("*.npz"))
     if len(archives) > 1:
         raise UsageError(f"'{directory}' holds {len(archives)} archives; name a directory with one")
-    return archives[0] if archives else None
-
-
-def inventory(directory: Path) -> Inventory:
-    """List the volumes of a directory, by class."""
-    path = _archive_path(directory)
-    if path is None:
-        return list_class_folders(
+    if not archives:
+        return class_folders.list_cases(
             directory, lambda case: case.name.endswith(_SUFFIXES), ".npy, .npz or .nii.gz volumes"
         )
+    [path] = archives
     archive = open_archive(path)
     strata = {f"{index}": archive.names[label] for index, label in enumerate(archive.labels)}
     folds = {} if archive.splits[0] else stratified_folds(strata)
@@ -245,20 +222,17 @@ class GridReader(ClassReader):
 
 def open_reader(directory: Path, split: str, *, size: int = 32, fold: int = 0) -> GridReader:
     """Open one split; `size` is the edge of the cubes."""
-    volumes = choose_split(directory, inventory(directory), split, fold)
+    volumes = class_folders.choose_split(directory, inventory(directory).cases, split, fold)
     return GridReader(volumes, size, split == "train")
 
 
-def check(volume: LabelledPath) -> Checked:
+@checks(path=lambda volume: volume.path)
+def check(volume: LabelledPath) -> Iterator[tuple[str, str]]:
     """Read a volume and count its class, split and shape."""
-
-    def read() -> Iterator[tuple[str, str]]:
-        grid = read_raw_grid(volume)
-        check_range(volume.path, grid)
-        yield from count_case(volume)
-        yield "shape", "x".join(map(str, grid.shape[1:]))
-
-    return guarded(volume.id, volume.path, read)
+    grid = read_raw_grid(volume)
+    check_range(volume.path, grid)
+    yield from class_folders.count_case(volume)
+    yield "shape", "x".join(map(str, grid.shape[1:]))
 
 
 def describe(directory: Path) -> Facts:
@@ -275,7 +249,6 @@ def write(directory: Path, *, cases: int, size: int, seed: int, classes: int) ->
     """Write occupancy grids of synthetic shapes in folders by category."""
     check_size(size)
     _check_classes(classes)
-    ensure_directory(directory)
     for index in range(cases):
         name = CATEGORIES[index % classes].name
         with atomic_write(directory / name / f"shape_{index:05d}.npy") as file:
@@ -319,16 +292,10 @@ register_dataset(
         about="any volumes in folders by class or in an .npz archive",
         recipe="volumes-resnet3d",
         size=32,
-        inventory=inventory,
-        check=check,
-        describe=describe,
-        open_reader=open_reader,
-        write=write,
-        sample=sample,
         task_name="classification",
         task=lambda window, metadata: Classification(),
-        predict=partial(predict_classes, GridReader),
-        draw=draw,
+        predict=partial(class_folders.predict_classes, GridReader),
         classes=10,
+        **functions_of(__name__),
     )
 )

@@ -43,15 +43,11 @@ def check_size(size: int) -> None:
 
 
 def voxel_positions(points: NDArray[np.floating], size: int) -> NDArray[np.int32]:
-    r"""Return the flat voxel position of every point.
+    r"""Return the flat voxel position of every point [N, 3] in a grid of edge s.
 
     Points are divided by the largest norm, without centring, so that the shape fills the unit
     ball; then :math:`v = \lfloor p \cdot d / 2 + s / 2 \rfloor` with d = s - 1, the largest
     integer for which a point on the ball's surface stays within 0 to s - 1.
-
-    Args:
-        points: Coordinates [N, 3].
-        size: The grid's edge s.
     """
     check_size(size)
     axes = np.array(points.T, order="C")  # whole rows are much faster than steps of three
@@ -70,15 +66,10 @@ def voxel_positions(points: NDArray[np.floating], size: int) -> NDArray[np.int32
 
 
 def voxelize(points: NDArray[np.floating], labels: NDArray[np.integer], size: int) -> Voxels:
-    """Voxelize labelled points; a voxel takes its points' most frequent label.
+    """Voxelize points [N, 3] with labels 0 to 254; a voxel takes its points' most frequent label.
 
     Ties go to the smallest label. No loop over points: (voxel, label) pairs are packed into one
     integer of 24 + 8 bits and sorted; equal ones are counted, and the best of a voxel is taken.
-
-    Args:
-        points: Coordinates [N, 3].
-        labels: One label from 0 to 254 per point [N].
-        size: The grid's edge.
     """
     if len(points) != len(labels):
         raise IntegrityError(f"{len(points)} points but {len(labels)} labels")

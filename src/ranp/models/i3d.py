@@ -28,7 +28,6 @@ class Widths(NamedTuple):
     "i3d-ucf101",
     options={"in_channels": 3, "classes": 101},
     input_shape=(1, 3, 16, 224, 224),
-    classes=101,
     about="I3D (inflated Inception-v1), action recognition in 16 frames of 224 x 224",
     dataset="ucf101",
     sparsity=0.2532,

@@ -40,7 +40,6 @@ _LAST_CHANNELS = 1280
     "mobilenetv2-ucf101",
     options={"in_channels": 3, "classes": 101},
     input_shape=(1, 3, 16, 112, 112),
-    classes=101,
     about="MobileNetV2-3D, action recognition in 16 frames of 112 x 112",
     dataset="ucf101",
     sparsity=0.3315,

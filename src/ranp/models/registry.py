@@ -23,7 +23,7 @@ class NetworkSpec:
         options: Arguments of the builder that belong to the name.
         input_shape: One sample with its batch dimension, (1, channels, depth, height, width); empty
             for a family of networks, whose options recipes give.
-        classes: Channels of the output.
+        classes: Channels of the output; by default the option of that name.
         about: One-line description.
         dataset: Name of the data set that it is trained on.
         sparsity: Share of neurons that the paper removes.
@@ -77,7 +77,8 @@ def register_network(name: str, **fields: Any) -> Callable[[Builder], Builder]:
     def register(builder: Builder) -> Builder:
         if name in NETWORKS:
             raise UsageError(f"network '{name}' is already registered; choose another name")
-        NETWORKS[name] = NetworkSpec(name, builder, **fields)
+        classes = fields.get("options", {}).get("classes", 0)
+        NETWORKS[name] = NetworkSpec(name, builder, **{"classes": classes, **fields})
         return builder
 
     return register

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from ranp.errors import UsageError
 from ranp.models.registry import register_network
 
-_SHAPENET: Any = {"input_shape": (1, 1, 64, 64, 64), "classes": 50, "dataset": "shapenet"}
+_SHAPENET: Any = {"input_shape": (1, 1, 64, 64, 64), "dataset": "shapenet"}
 
 
 @register_network("unet3d", about="3D-UNet of any depth and width")
@@ -19,7 +19,6 @@ _SHAPENET: Any = {"input_shape": (1, 1, 64, 64, 64), "classes": 50, "dataset": "
     "unet3d-brats",
     options={"in_channels": 4, "classes": 5, "levels": 4, "base_width": 32},
     input_shape=(1, 4, 128, 128, 128),
-    classes=5,
     about="3D-UNet with 15 layers, brain tumour segmentation from four MR contrasts",
     dataset="brats",
     sparsity=0.7817,

@@ -1,5 +1,5 @@
-"""Training of full and slim networks: tasks, the loop, checkpoints, recipes.
+"""Training of full and slim networks: recipes, the loop, checkpoints.
 
-`config` names what a run is, `tasks` what is learned, `loop` how, `run` puts them together in a
-run directory, and `inference` evaluates and predicts with what came out.
+`config` says what a run is, `loop` trains, `run` puts them together in a run directory, and
+`inference` evaluates and predicts with what came out.
 """

@@ -30,11 +30,12 @@ def adapt(
         data: Directory of the data set.
         given: Dotted keys that the user chose, which stay.
     """
-    kind = content["data"]["kind"]
-    describe = find_dataset(kind).describe
-    if describe is None:
-        raise UsageError(f"data set '{kind}' does not describe itself; leave out the section adapt")
-    facts = describe(existing_directory(data))
+    dataset = find_dataset(content["data"]["kind"])
+    if dataset.describe is None:
+        raise UsageError(
+            f"data set '{dataset.name}' does not describe itself; leave out the section adapt"
+        )
+    facts = dataset.describe(existing_directory(data))
     changes: dict[str, Any] = {
         "network.options.in_channels": facts.channels,
         "network.options.classes": facts.classes,
@@ -51,25 +52,18 @@ def adapt(
         **content["network"].get("options", {}),
         **{k.removeprefix("network.options."): v for k, v in changes.items() if "options" in k},
     }
-    size, peak = _largest_edge(content, options, facts.size, float(limits["memory_gib"]) * 2**30)
-    changes["data.size"] = size
-    chosen = "x".join(map(str, find_dataset(kind).volume(size)))
-    return changes, (
-        f"Adapted to {about}: samples of {chosen}, {peak / 2**30:.2f} GiB predicted for a "
-        "training step of the full network."
-    )
-
-
-def _largest_edge(
-    content: Mapping[str, Any], options: Mapping[str, Any], size: int, memory: float
-) -> tuple[int, float]:
-    """Return the largest edge up to `size` whose training step fits, and its predicted peak."""
     model = build_network(content["network"]["name"], **options)
-    dataset, name = find_dataset(content["data"]["kind"]), content["optimizer"]["name"]
+    name = content["optimizer"]["name"]
     optimizer: Any = "momentum" if name == "sgd" else name
+    size, memory = facts.size, float(limits["memory_gib"]) * 2**30
     while True:
         shape = (content["batch"], options["in_channels"], *dataset.volume(size))
         peak = predict_training_memory(model, shape, optimizer=optimizer).peak
         if peak <= memory or size <= _SMALLEST:
-            return size, peak
+            break
         size = max(size - _STEP, _SMALLEST)
+    changes["data.size"] = size
+    return changes, (
+        f"Adapted to {about}: samples of {'x'.join(map(str, dataset.volume(size)))}, "
+        f"{peak / 2**30:.2f} GiB predicted for a training step of the full network."
+    )

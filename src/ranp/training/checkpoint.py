@@ -53,15 +53,7 @@ def save_checkpoint(
     progress: Progress,
     scaler: Mapping[str, Any],
 ) -> None:
-    """Write a checkpoint, atomically.
-
-    Args:
-        path: The file.
-        model: The network, not wrapped.
-        optimizer: Its optimizer.
-        progress: Progress of the run.
-        scaler: State of the gradient scaler of 16-bit training; empty otherwise.
-    """
+    """Write a checkpoint, atomically; `scaler` is the state of the gradient scaler, or empty."""
     tensors = {_WEIGHTS + name: tensor for name, tensor in named_tensors(model)}
     for index, state in optimizer.state_dict()["state"].items():
         for name, value in state.items():
@@ -75,10 +67,7 @@ def save_checkpoint(
 def load_checkpoint(
     path: Path, model: nn.Module, optimizer: torch.optim.Optimizer | None = None
 ) -> tuple[Progress, dict[str, Any]]:
-    """Load a checkpoint into a network and, if given, its optimizer.
-
-    Returns:
-        The position, and the state of the loss scaling.
+    """Load a checkpoint into a network and, if given, its optimizer; return progress and scaler.
 
     Raises:
         IntegrityError: The file is damaged, no checkpoint, or of another network; the first

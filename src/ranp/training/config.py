@@ -24,8 +24,10 @@ from pydantic import (
 )
 
 from ranp.datasets import Dataset, find_dataset
-from ranp.datasets.access import MOST_CASES, MOST_VOXELS
+from ranp.datasets.access import MAX_CASES, MAX_EDGE
 from ranp.errors import UsageError, suggest
+
+_RECIPES = resources.files("ranp.training") / "recipes"
 
 
 class Section(BaseModel):
@@ -63,12 +65,12 @@ class DataConfig(Section):
     """
 
     kind: str
-    size: int = Field(gt=0, le=MOST_VOXELS)
-    validation_size: int | None = Field(default=None, gt=0, le=MOST_VOXELS)
+    size: int = Field(gt=0, le=MAX_EDGE)
+    validation_size: int | None = Field(default=None, gt=0, le=MAX_EDGE)
     fold: int = Field(default=0, ge=0)
     workers: int = Field(default=0, ge=0, le=1024)
-    cases: int = Field(default=64, gt=0, le=MOST_CASES)
-    generated_size: int = Field(default=64, gt=0, le=MOST_VOXELS)
+    cases: int = Field(default=64, gt=0, le=MAX_CASES)
+    generated_size: int = Field(default=64, gt=0, le=MAX_EDGE)
     classes: int | None = Field(default=None, gt=1)
     options: dict[str, int | float | str] = {}
 
@@ -121,7 +123,7 @@ class PruningConfig(Section):
     coupling: Literal["paper", "sum", "max", "mean"] = "paper"
     floor: Annotated[int, Field(ge=0)] | Literal["auto"] = 0
     batches: int | None = Field(default=None, gt=0)
-    size: int | None = Field(default=None, gt=0, le=MOST_VOXELS)
+    size: int | None = Field(default=None, gt=0, le=MAX_EDGE)
 
 
 class OptimizerConfig(Section):
@@ -172,8 +174,8 @@ class LoopConfig(Section):
     optimizer: OptimizerConfig
     schedule: ScheduleConfig = ScheduleConfig()
     epochs: int = Field(gt=0, le=10**6)
-    batch: int = Field(gt=0, le=MOST_CASES)
-    accumulate: int = Field(default=1, gt=0, le=MOST_CASES)
+    batch: int = Field(gt=0, le=MAX_CASES)
+    accumulate: int = Field(default=1, gt=0, le=MAX_CASES)
     clip: float | None = Field(default=None, gt=0)
     precision: Literal["32", "bf16", "16"] = "32"
     recompute: bool = False
@@ -219,10 +221,8 @@ class Config(LoopConfig):
 
 def recipe_names() -> list[str]:
     """Return the names of the packaged recipes."""
-    folder = resources.files("ranp.training") / "recipes"
-    return sorted(
-        f.name.removesuffix(".yaml") for f in folder.iterdir() if f.name.endswith(".yaml")
-    )
+    names = [path.name for path in _RECIPES.iterdir()]
+    return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
 
 
 def load_config(
@@ -249,16 +249,20 @@ def load_config(
     """
     content, name = _read_recipe(recipe)
     small = content.pop("smoke", None)
-    if ":" in str(_lookup(content, "network.name")):
+    network = content.get("network")
+    named = network.get("name") if isinstance(network, dict) else None
+    if ":" in str(named):
         raise UsageError(
-            f"recipe '{recipe}' names code to import ({_lookup(content, 'network.name')}), which a "
-            "file must not; give it on the command line: --network package.module:factory"
+            f"recipe '{recipe}' names code to import ({named}), which a file must not; give it on "
+            "the command line: --network package.module:factory"
         )
+    given = set()
     if smoke:
         if not isinstance(small, dict):
             raise UsageError(f"recipe '{recipe}' has no section 'smoke'")
-        content = _merged(content, small)
-    given = {"data.size"} & _flat(small or {}).keys() if smoke else set()
+        for key, value in _flat(small).items():
+            _assign(content, key, value)
+        given = {"data.size"} & _flat(small).keys()
     for text in overrides:
         key, separator, value = text.partition("=")
         if not separator:
@@ -296,8 +300,7 @@ def parse_config(content: Mapping[str, Any], what: str) -> Config:
 
 def _read_recipe(recipe: str) -> tuple[dict[str, Any], str]:
     if recipe in recipe_names():
-        source = resources.files("ranp.training") / "recipes" / f"{recipe}.yaml"
-        text = source.read_text(encoding="utf-8")
+        text = (_RECIPES / f"{recipe}.yaml").read_text(encoding="utf-8")
     elif recipe.endswith((".yaml", ".yml")):
         try:
             text = Path(recipe).read_text(encoding="utf-8")
@@ -320,23 +323,6 @@ def _parse_yaml(text: str, what: str, kind: str) -> Any:
         raise UsageError(f"{what} is not {kind}: {' '.join(str(error).split())}") from error
     except RecursionError as error:
         raise UsageError(f"{what} is nested too deeply; write fewer levels") from error
-
-
-def _lookup(content: Mapping[str, Any], dotted: str) -> Any:
-    value: Any = content
-    for key in dotted.split("."):
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
-
-
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge the values of `over` into the base, key by key."""
-    result = dict(base)
-    for key, value in over.items():
-        below = result.get(key)
-        both = isinstance(below, Mapping) and isinstance(value, Mapping)
-        result[key] = _merged(below, value) if both else value  # type: ignore[arg-type]
-    return result
 
 
 def _assign(content: dict[str, Any], dotted: str, value: Any) -> None:
@@ -376,7 +362,7 @@ def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
         return {prefix: value}
     items: dict[str, Any] = {}
     for key, inner in value.items():
-        items |= _flat(inner, f"{prefix}.{key}" if prefix else key)
+        items |= _flat(inner, f"{prefix}.{key}" if prefix else str(key))
     return items
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ranp.errors import UsageError
 
@@ -38,9 +38,6 @@ def launched_as(processes: int) -> Iterator[None]:
 
     A run of one process ignores what an allocation or a shell left in the environment, and says
     so: a stray `RANK=1` would else make it wait for a first process that does not exist.
-
-    Args:
-        processes: Processes of the run.
 
     Raises:
         UsageError: torchrun started another number.
@@ -76,24 +73,14 @@ def gather_interleaved(fabric: Fabric, own: list[T]) -> list[T]:
     """
     if fabric.world_size == 1:
         return own
-    parts = [json.loads(text) for text in _gather_bytes(fabric, json.dumps(own).encode())]
+    text = json.dumps(own).encode()
+    lengths = fabric.all_gather(torch.tensor(len(text), device=fabric.device)).tolist()
+    padded = torch.zeros(max(lengths), dtype=torch.uint8, device=fabric.device)
+    padded[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+    rows = fabric.all_gather(padded).cpu().numpy()
+    parts = [json.loads(row[:n].tobytes()) for row, n in zip(rows, lengths, strict=True)]
     total = sum(map(len, parts))
     return [parts[i % fabric.world_size][i // fabric.world_size] for i in range(total)]
-
-
-def _gather_bytes(fabric: Fabric, own: bytes) -> list[bytes]:
-    lengths = _gather(fabric, torch.tensor([len(own)], device=fabric.device)).flatten().tolist()
-    padded = torch.zeros(max(lengths), dtype=torch.uint8, device=fabric.device)
-    padded[: len(own)] = torch.frombuffer(bytearray(own), dtype=torch.uint8)
-    rows = _gather(fabric, padded).cpu().numpy()
-    return [row[:n].tobytes() for row, n in zip(rows, lengths, strict=True)]
-
-
-def _gather(fabric: Fabric, tensor: Tensor) -> Tensor:
-    """One row per process."""
-    rows = [torch.empty_like(tensor) for _ in range(fabric.world_size)]
-    torch.distributed.all_gather(rows, tensor)
-    return torch.stack(rows)
 
 
 def all_reduce_sum(fabric: Fabric, values: list[float]) -> list[float]:

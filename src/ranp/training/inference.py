@@ -26,12 +26,9 @@ Weights = Literal["best", "last"]
 def load_run(
     directory: Path, weights: Weights = "best", factory: Factory | None = None
 ) -> tuple[Job, nn.Module]:
-    """Load a run's job and its trained network, in eval mode.
+    """Load a run's job and its network, in eval mode, with the weights of the best or last epoch.
 
-    Args:
-        directory: The run directory.
-        weights: Weights of the best epoch, or the last ones.
-        factory: The user's own network, where the run is of one.
+    `factory` builds the network where it is the user's own.
     """
     job = read_job(directory, factory)
     path = directory / (BEST if weights == "best" else LAST)
@@ -56,15 +53,7 @@ def evaluate_run(
     weights: Weights = "best",
     factory: Factory | None = None,
 ) -> dict[str, Any]:
-    """Evaluate a run on its own data or on another data set of the kind.
-
-    Args:
-        directory: The run directory.
-        data: A data set's directory, if not the run's own.
-        split: "train", "validation" or, for ShapeNet, "test".
-        weights: Weights of the best epoch, or the last ones.
-        factory: The user's own network, where the run is of one.
-    """
+    """Evaluate a run (see `load_run`) on a split of its own data, or of `data`."""
     job, model = load_run(directory, weights, factory)
     config = job.config
     size = config.data.validation_size or config.data.size
@@ -92,21 +81,11 @@ def predict(
     category: str | None = None,
     factory: Factory | None = None,
 ) -> dict[str, Any]:
-    """Predict one input and write the result; what they are is up to the data set.
+    """Predict one input with a run (see `load_run`), write the result, and return a summary of it.
 
-    A volume becomes a label volume with the same affine, a point cloud rows of x y z label, a
-    video or a volume to classify its five likeliest classes as JSON.
-
-    Args:
-        directory: The run directory.
-        source: The input.
-        target: The file to write.
-        weights: Weights of the best epoch, or the last ones.
-        category: A shape's category, if known: then only its own parts are considered.
-        factory: The user's own network, where the run is of one.
-
-    Returns:
-        What was predicted, in short.
+    What input and result are is up to the data set: a volume becomes a label volume with the same
+    affine, a point cloud rows of x y z label, a video or a volume to classify its five likeliest
+    classes as JSON. Of a shape whose `category` is known, only its own parts are considered.
     """
     job, model = load_run(directory, weights, factory)
     dataset = job.config.data.dataset

@@ -106,12 +106,7 @@ def _plan_id(plan: Path | None) -> str | None:
 
 
 def read_job(directory: Path, factory: Factory | None = None) -> Job:
-    """Read the job of a run directory.
-
-    Args:
-        directory: The run directory.
-        factory: The user's own network, where the run is of one.
-    """
+    """Read the job of a run directory; `factory` is the user's own network, where it has one."""
     if not (directory / "config.json").exists():
         raise UsageError(f"'{directory}' holds no run; `ranp runs` lists those there are")
     stored = read_file(directory / "config.json", "run")

@@ -86,7 +86,12 @@ class Trainer:
             # DDP compares strides of dimensions of size 1, which mean nothing.
             warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
         if config.optimize:
-            _require_cpu(fabric.device)
+            if fabric.device.type != "cpu":
+                raise UsageError(
+                    "optimize finds faster ways on a CPU, and this run trains on "
+                    f"{fabric.device.type}: leave it out; channels_last and compile are for other "
+                    "devices"
+                )
             shape = (train.batch, *train.cases[0]["x"].shape)
             model = optimize(model, shape, "train", keep_memory=True)
         elif config.channels_last:
@@ -125,8 +130,9 @@ class Trainer:
             while progress.epoch <= self.config.epochs:
                 for _ in self._train_epoch():
                     pass
-                metrics = self._validate() if self._validates(progress.epoch) else None
-                yield self._finish_epoch(metrics)
+                is_averaged = progress.epoch > self.config.epochs - AVERAGED_EPOCHS
+                validates = is_averaged or progress.epoch % self.config.validate_every == 0
+                yield self._finish_epoch(self._validate() if validates else None)
 
     def check_ins(self, steps: int) -> Iterator[dict[str, float]]:
         """Train to the end; yield the goal and the mean loss every so many steps.
@@ -212,7 +218,11 @@ class Trainer:
         mean = total / len(micro_batches) / fabric.world_size
         mean, told = all_reduce_sum(fabric, [mean, float(self._stop.number)])
         if not math.isfinite(mean):
-            raise self._diverged(mean, micro_batches)
+            cases = ", ".join(case for batch in micro_batches for case in batch["id"])
+            raise Diverged(
+                f"the loss is {mean} in epoch {progress.epoch}, batch {progress.batch + 1} "
+                f"({cases}); lower optimizer.lr, set clip, or look at these cases"
+            )
         if self.config.clip is not None:
             fabric.clip_gradients(
                 self.network, self.optimizer, max_norm=self.config.clip, error_if_nonfinite=False
@@ -227,46 +237,32 @@ class Trainer:
             moved["x"] = moved["x"].to(memory_format=torch.channels_last_3d)
         return moved
 
-    def _diverged(self, loss: float, micro_batches: Sequence[Batch]) -> Diverged:
-        cases = ", ".join(case for batch in micro_batches for case in batch["id"])
-        return Diverged(
-            f"the loss is {loss} in epoch {self.progress.epoch}, batch {self.progress.batch + 1} "
-            f"({cases}); lower optimizer.lr, set clip, or look at these cases"
-        )
-
-    def _validates(self, epoch: int) -> bool:
-        last = epoch > self.config.epochs - AVERAGED_EPOCHS
-        return last or epoch % self.config.validate_every == 0
-
     def _validate(self, every: int = 1) -> dict[str, float]:
         """Return the metrics of every so many validation batches."""
         began = time.perf_counter()
         broadcast_buffers(self.fabric, self.model)
         metrics = evaluate(
-            self.fabric,
-            self.model,
-            self.task,
-            self.validation,
-            self._on_device,
-            self._between,
-            every,
+            self.fabric, self.model, self.task, self.validation, self._prepare_validation, every
         )
         self.progress.seconds += time.perf_counter() - began
         return metrics
 
-    def _between(self) -> None:
-        """Between validation batches; several processes wait for the next step, to agree."""
+    def _prepare_validation(self, batch: Batch) -> dict[str, Any]:
+        """Stop before a batch if asked to; several processes wait for the next step, to agree."""
         if self._stop.number and self.fabric.world_size == 1:
             self._interrupt()
+        return self._on_device(batch)
 
     def _finish_epoch(self, metrics: dict[str, float] | None) -> dict[str, Any]:
         progress = self.progress
+        samples = progress.batch * self.train.batch * self.fabric.world_size
+        before = progress.history[-1]["seconds"] if progress.history else 0.0
         line: dict[str, Any] = {
             "epoch": progress.epoch,
             "loss": progress.loss / max(progress.batch, 1),
             "lr": self.optimizer.param_groups[0]["lr"],
             "seconds": progress.seconds,
-            "samples_per_second": self._samples_per_second(),
+            "samples_per_second": samples / max(progress.seconds - before, 1e-9),
         }
         if metrics is not None:
             line["metrics"] = metrics
@@ -280,13 +276,6 @@ class Trainer:
         self._save()
         self.listener.on_epoch_end(line)
         return line
-
-    def _samples_per_second(self) -> float:
-        """Over the epoch, validation included."""
-        progress = self.progress
-        before = float(progress.history[-1]["seconds"]) if progress.history else 0.0
-        samples: int = progress.batch * self.train.batch * self.fabric.world_size
-        return samples / max(progress.seconds - before, 1e-9)
 
     def _save(self) -> None:
         if self.fabric.is_global_zero and self.directory is not None:
@@ -313,7 +302,6 @@ def evaluate(
     task: Task,
     loader: Loader,
     on_device: Callable[[Batch], dict[str, Any]] | None = None,
-    between: Callable[[], None] = lambda: None,
     every: int = 1,
 ) -> dict[str, float]:
     """Return the metrics of a network, the same on one process or several.
@@ -323,8 +311,7 @@ def evaluate(
         model: The network; it is left in eval mode.
         task: Task that measures.
         loader: Validation batches of this process.
-        on_device: Moves a batch to the device of the network.
-        between: Called before each batch.
+        on_device: Called with each batch; moves it to the device of the network.
         every: Measures the first of every so many batches.
     """
     model.eval()
@@ -337,7 +324,6 @@ def evaluate(
 
     def measures() -> Iterator[Measures]:
         for on_host in islice(loader.epoch(0), 0, None, every):
-            between()
             batch = move(on_host)
             yield from task.measure(task.predict(network, batch["x"]), batch)
 
@@ -348,14 +334,6 @@ def _seed(*position: int) -> None:
     """Seed torch (dropout and the like) by a position in the run."""
     state = np.random.SeedSequence(position).generate_state(1, np.uint64)
     torch.manual_seed(int(state[0]) >> 1)
-
-
-def _require_cpu(device: torch.device) -> None:
-    if device.type != "cpu":
-        raise UsageError(
-            f"optimize finds faster ways on a CPU, and this run trains on {device.type}: leave it "
-            "out; channels_last and compile are for other devices"
-        )
 
 
 def _require_scalar(loss: Tensor) -> None:

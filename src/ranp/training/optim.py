@@ -29,18 +29,12 @@ def make_optimizer(
 
 
 def learning_rate(config: ScheduleConfig, base: float, epoch: int, epochs: int) -> float:
-    r"""Return the learning rate of an epoch.
+    r"""Return the learning rate of epoch e, from 1, of E, where the base rate is :math:`\eta`.
 
     - constant: :math:`\eta`
     - exponential: :math:`\eta \exp(-d (e - 1))` with decay d
     - multistep: :math:`\eta f^{|\{m \le e\}|}`: times the factor f from each milestone on
     - cosine: :math:`\eta (1 + \cos(\pi (e - 1) / E)) / 2`
-
-    Args:
-        config: The schedule.
-        base: The rate :math:`\eta` to begin with.
-        epoch: The epoch e, from 1.
-        epochs: The number of epochs E.
     """
     if config.name == "exponential":
         return base * math.exp(-config.decay * (epoch - 1))

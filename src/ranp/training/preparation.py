@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,14 +126,7 @@ def _pruned(job: Job, full: nn.Module, train: Cases, shape: tuple[int, ...]) -> 
 def fresh_network(
     full: nn.Module, plan: Plan | None, *, transfer: bool = False, seed: int
 ) -> nn.Module:
-    """Return the network to train, full or slim, with fresh Glorot-normal weights.
-
-    Args:
-        full: The full network.
-        plan: Plan to slim it by; None for the full network.
-        transfer: Whether the plan may be of a network with other inputs and classes.
-        seed: Seed of the weights.
-    """
+    """Return the network to train, full or slimmed by a plan, with fresh Glorot-normal weights."""
     if plan is not None:
         return plan.apply(full, init="fresh", seed=seed, transfer=transfer)
     glorot_normal_(full, gamma="ones", generator=torch.Generator().manual_seed(seed))
@@ -163,8 +155,10 @@ def _note_data(job: Job, train: Cases, validation: Cases) -> None:
         "id": run_id(job.directory),
         "fingerprint": json_sha256([job.config.data.kind, ids]),
         **ids,
-        **_merged_metadata([train, validation]),
     }
+    for cases in (train, validation):  # a class may occur in one of them alone
+        for key, value in cases.reader.metadata.items():
+            content[key] = {**content.get(key, {}), **value} if isinstance(value, dict) else value
     path = job.directory / "data.json"
     if path.exists():
         before = read_run_file(job.directory, path.name, "data")
@@ -177,15 +171,6 @@ def _note_data(job: Job, train: Cases, validation: Cases) -> None:
     write_sealed_json(path, content)
 
 
-def _merged_metadata(splits: Iterable[Cases]) -> dict[str, Any]:
-    """Metadata of all splits: a class may occur in one of them alone."""
-    merged: dict[str, Any] = {}
-    for cases in splits:
-        for key, value in cases.reader.metadata.items():
-            merged[key] = {**merged.get(key, {}), **value} if isinstance(value, dict) else value
-    return merged
-
-
 def open_splits(job: Job) -> tuple[Cases, Cases]:
     """Open the cases for training and for validation."""
     size = job.config.data.size
@@ -194,14 +179,7 @@ def open_splits(job: Job) -> tuple[Cases, Cases]:
 
 
 def open_split(job: Job, split: str, size: int, data: Path | None = None) -> Cases:
-    """Open the cases of one split.
-
-    Args:
-        job: Job with the data set and fold.
-        split: "train", "validation" or, for ShapeNet, "test".
-        size: Edge of grids, crops or frames.
-        data: Directory of another data set of the same kind.
-    """
+    """Open the cases of one split of a job's data, or of another directory of the same kind."""
     return open_cases(
         job.config.data.kind,
         data or job.data or job.directory / "data",

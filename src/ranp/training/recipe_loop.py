@@ -20,10 +20,10 @@ from ranp.training.networks import build_network
 from ranp.training.preparation import ensure_data, open_splits
 from ranp.training.run import make_fabric, make_trainer
 
-MOST_CHECK_INS = 500
+MAX_CHECK_INS = 500
 """Check-ins of a training: 5 % of them are enough for a race of five candidates."""
 
-LEAST_STEPS = 25
+MIN_STEPS = 25
 """Steps between two check-ins: after fewer, candidates differ by luck alone."""
 
 
@@ -55,7 +55,7 @@ class RecipeLoop:
 
     @property
     def _steps_per_check_in(self) -> int:
-        return max(LEAST_STEPS, math.ceil(self._steps / MOST_CHECK_INS))
+        return max(MIN_STEPS, math.ceil(self._steps / MAX_CHECK_INS))
 
     @cached_property
     def _steps(self) -> int:
@@ -97,12 +97,12 @@ class Samples:
 
     Attributes:
         loader: Yields the batches.
-        most: Most of them; all if None.
+        limit: Maximum number of batches; all if None.
     """
 
     loader: Loader
-    most: int | None
+    limit: int | None
 
     def __iter__(self) -> Iterator[tuple[Tensor, Batch]]:
         """Yield the pairs."""
-        return ((batch["x"], batch) for batch in islice(self.loader, self.most))
+        return ((batch["x"], batch) for batch in islice(self.loader, self.limit))

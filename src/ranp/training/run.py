@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 import logging
-import platform
 import statistics
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -24,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from ranp._version import __version__
 from ranp.datasets.cases import Cases
 from ranp.datasets.loader import Loader, Shard
 from ranp.errors import RanpError, UsageError
@@ -39,6 +37,7 @@ from ranp.training.job import SCHEMA, Job, claim, owned
 from ranp.training.listeners import Listener, Listeners, RunLog
 from ranp.training.loop import AVERAGED_EPOCHS, Trainer
 from ranp.training.preparation import Prepared, prepare
+from ranp.trials.store import versions
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -97,24 +96,24 @@ def train(
 
 def _train(job: Job, devices: int, nodes: int, listener: Listener | None) -> dict[str, Any]:
     """Train in a directory that is ours; the first process writes."""
-    _check_batch(job.config, devices * nodes)
+    processes = devices * nodes
+    if job.config.batch % processes:
+        raise UsageError(
+            f"a batch of {job.config.batch} cannot be divided over {processes} processes; "
+            f"set batch to a multiple of {processes}"
+        )
     fabric = make_fabric(job.config, devices, nodes)
     prepared = _prepare_first(fabric, job)
     network, config = prepared.network, job.config
     mark(network.model, run=run_id(job.directory))
-    listeners: list[Listener] = [] if listener is None else [listener]
+    listeners: Listener | None = None
     if fabric.is_global_zero:
-        listeners.insert(0, RunLog(job.directory, config.epochs))
-    trainer = make_trainer(
-        fabric,
-        network.model,
-        job,
-        (prepared.train, prepared.validation),
-        job.directory,
-        Listeners(*listeners) if fabric.is_global_zero else None,
-    )
-    task = trainer.task
+        log = RunLog(job.directory, config.epochs)
+        listeners = Listeners(log, listener or Listener())
+    splits = (prepared.train, prepared.validation)
+    trainer = make_trainer(fabric, network.model, job, splits, job.directory, listeners)
     progress = trainer.fit()
+    task, device = trainer.task, fabric.device
     optimized = optimization_of(trainer.model) if config.optimize else None
     record = {
         "schema": SCHEMA,
@@ -135,12 +134,8 @@ def _train(job: Job, devices: int, nodes: int, listener: Listener | None) -> dic
         "processes": fabric.world_size,
         "optimization": optimized and {"kept": optimized.kept, "speedup": optimized.speedup},
         "data": read_run_file(job.directory, "data.json", "data")["fingerprint"],
-        "device": _device_name(fabric),
-        "versions": {
-            "ranp": __version__,
-            "torch": str(torch.__version__),
-            "python": platform.python_version(),
-        },
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "versions": versions(),
     }
     if fabric.is_global_zero:
         write_sealed_json(job.directory / "record.json", record)
@@ -156,43 +151,15 @@ def make_trainer(
     directory: Path | None = None,
     listener: Listener | None = None,
 ) -> Trainer:
-    """Return what trains a network on a job's cases.
-
-    Args:
-        fabric: Launched Fabric.
-        model: The network with its first weights.
-        job: The job.
-        splits: Cases for training and for validation.
-        directory: Directory of the checkpoints; None to write none.
-        listener: Listener to the run.
-    """
+    """Return the `Trainer` of a network on a job's cases for training and for validation."""
     config = job.config
     train, validation = splits
     shard = Shard(fabric.global_rank, fabric.world_size)
-    return Trainer(
-        fabric,
-        model,
-        config.data.dataset.make_task(config.data.size, train.reader.metadata),
-        config,
-        Loader(
-            train,
-            config.batch // fabric.world_size,
-            training=True,
-            workers=config.data.workers,
-            shard=shard,
-        ),
-        validation_loader(validation, config, shard),
-        directory,
-        listener,
-    )
-
-
-def _check_batch(config: Config, processes: int) -> None:
-    if config.batch % processes:
-        raise UsageError(
-            f"a batch of {config.batch} cannot be divided over {processes} processes; "
-            f"set batch to a multiple of {processes}"
-        )
+    task = config.data.dataset.make_task(config.data.size, train.reader.metadata)
+    batch, workers = config.batch // fabric.world_size, config.data.workers
+    batches = Loader(train, batch, training=True, workers=workers, shard=shard)
+    checks = validation_loader(validation, config, shard)
+    return Trainer(fabric, model, task, config, batches, checks, directory, listener)
 
 
 def _prepare_first(fabric: Fabric, job: Job) -> Prepared:
@@ -231,9 +198,3 @@ def averaged(history: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
         }
         for name, values in columns.items()
     }
-
-
-def _device_name(fabric: Fabric) -> str:
-    if fabric.device.type == "cuda":
-        return str(torch.cuda.get_device_name(fabric.device))
-    return str(fabric.device.type)

@@ -31,7 +31,9 @@ class Crop:
 
 def draw_crop(size: int, seed: int, index: int) -> Crop:
     """Draw crop `index` of the endless synthetic data set `seed`; it fits a cube of `size`."""
-    rng = np.random.default_rng(np.random.SeedSequence([_STREAM, seed, index]))
+    if size < _MIN_SIZE:  # structures would be thinner than a voxel
+        raise UsageError(f"a hippocampus phantom has a size of at least {_MIN_SIZE}, got {size}")
+    rng = np.random.default_rng([_STREAM, seed, index])
     shape = tuple(int(size * share * rng.uniform(0.88, 1.12)) for share in _SHAPE)
     x, y, z = coordinates(shape)
     labels = _body(x, y, z, rng)
@@ -73,9 +75,3 @@ def _decoy(
     radii = rng.uniform(0.2, 0.35, 3)
     offsets = zip((x, y, z), centre, radii, strict=True)
     return np.asarray(sum(((axis - c) / r) ** 2 for axis, c, r in offsets) < 1)
-
-
-def check_crop_size(size: int) -> None:
-    """Raise `UsageError` for sizes at which structures would be thinner than a voxel."""
-    if size < _MIN_SIZE:
-        raise UsageError(f"a hippocampus phantom has a size of at least {_MIN_SIZE}, got {size}")

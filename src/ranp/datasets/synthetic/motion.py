@@ -80,32 +80,24 @@ def _all_motions() -> tuple[Motion, ...]:
         Motion("drift", "slow", 0),
     ]
     speeds = ("fast", "slow")
+    straight = [
+        (("drift", "halting"), (0, 45, -45), (0.0, fast, -fast)),
+        # Straight up or down, or to and fro, a mirror turns one sense of spin into the other.
+        (("drift", "halting"), (90, -90), (0.0, slow, fast)),
+        (("swing",), (0, 45, 90), (0.0, slow, fast)),
+    ]
     family = [
         *(
-            Motion(path, speed, way, spin)
-            for path, speed, way, spin in product(
-                ("drift", "halting"), speeds, (0, 45, -45), (0.0, fast, -fast)
-            )
-        ),
-        # Straight up or down, or to and fro, a mirror turns one sense of spin into the other.
-        *(
-            Motion(path, speed, way, spin)
-            for path, speed, way, spin in product(
-                ("drift", "halting"), speeds, (90, -90), (0.0, slow, fast)
-            )
-        ),
-        *(
-            Motion("swing", speed, way, spin)
-            for speed, way, spin in product(speeds, (0, 45, 90), (0.0, slow, fast))
+            Motion(*motion)
+            for paths, ways, spins in straight
+            for motion in product(paths, speeds, ways, spins)
         ),
         *(
             Motion("orbit", speed, 0, spin, radius)
             for speed, radius, spin in product(speeds, (0.15, 0.3), (0.0, fast, -fast))
         ),
         *(Motion("pulse", speed, 0, spin) for speed, spin in product(speeds, (0.0, slow, fast))),
-        *(Motion("still", spin=spin) for spin in (0.0, slow, fast)),
-        Motion("still", spin=2 * fast),
-        Motion("still", spin=slow / 2),
+        *(Motion("still", spin=spin) for spin in (0.0, slow, fast, 2 * fast, slow / 2)),
     ]
     return tuple(dict.fromkeys([*clear, *family]))
 
@@ -129,7 +121,7 @@ class Clip:
 
 def draw_clip(classes: int, seed: int, index: int) -> Clip:
     """Draw clip `index` of the endless synthetic data set `seed`; classes take turns."""
-    rng = np.random.default_rng(np.random.SeedSequence([_STREAM, seed, index]))
+    rng = np.random.default_rng([_STREAM, seed, index])
     return Clip(
         motion=MOTIONS[index % classes],
         mirrored=bool(rng.uniform() < 0.5),

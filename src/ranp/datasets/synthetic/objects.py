@@ -103,18 +103,9 @@ def _chair(u: Uniform) -> PartSurfaces:
     back_height, tilt = u(0.35, 0.6), u(0, 15)
     back = box(0.04, back_height, width).at(0, back_height / 2).turned("z", tilt)
     arm_height = u(0.12, 0.22)
-    arms = _mirrored(
-        lambda s: joined(
-            [
-                box(length * 0.8, 0.03, 0.04).at(0, arm_height, s * width / 2),
-                rod(
-                    (length * 0.3, 0, s * width / 2),
-                    (length * 0.3, arm_height, s * width / 2),
-                    0.015,
-                ),
-            ]
-        )
-    )
+    post = rod((length * 0.3, 0, 0), (length * 0.3, arm_height, 0), 0.015)
+    arm = joined([box(length * 0.8, 0.03, 0.04).at(0, arm_height), post])
+    arms = _mirrored(lambda s: arm.at(0, 0, s * width / 2))
     if u(0, 1) < 0.7:
         legs = _legs(length * 0.85, width * 0.85, height, u(0.015, 0.035))
     else:  # an office chair: one column on a star of feet

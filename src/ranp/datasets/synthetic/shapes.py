@@ -33,7 +33,7 @@ class Shape:
 def draw_shape(seed: int, index: int) -> Shape:
     """Draw shape `index` of the endless synthetic data set `seed`."""
     category = CATEGORIES[index % len(CATEGORIES)]
-    rng = np.random.default_rng(np.random.SeedSequence([_STREAM, seed, index]))
+    rng = np.random.default_rng([_STREAM, seed, index])
     surfaces = BUILDERS[category.name](lambda low, high: float(rng.uniform(low, high)))
     parts = {
         label: joined(surfaces[name])

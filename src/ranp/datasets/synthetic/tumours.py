@@ -51,7 +51,9 @@ class Phantom:
 
 def draw_phantom(size: int, seed: int, index: int) -> Phantom:
     """Draw phantom `index` of the endless synthetic data set `seed`."""
-    rng = np.random.default_rng(np.random.SeedSequence([_STREAM, seed, index]))
+    if size < _MIN_SIZE:  # structures would be thinner than a voxel
+        raise UsageError(f"the size of a brain phantom must be at least {_MIN_SIZE}, got {size}")
+    rng = np.random.default_rng([_STREAM, seed, index])
     grade = "LGG" if rng.uniform() < 75 / 285 else "HGG"  # the proportion of BraTS 2018
     regions = _regions(size, rng, grade)
     brain = np.any(list(regions.values()), axis=0)
@@ -132,9 +134,3 @@ def _vessels(rng: np.random.Generator, x: Any, y: Any, z: Any, size: int) -> NDA
         path = bend * np.sin(3 * along + phase)
         mask |= (across - a - path) ** 2 + (over - b + path) ** 2 < thickness**2
     return mask
-
-
-def check_phantom_size(size: int) -> None:
-    """Raise `UsageError` for sizes at which structures would be thinner than a voxel."""
-    if size < _MIN_SIZE:
-        raise UsageError(f"the size of a brain phantom must be at least {_MIN_SIZE}, got {size}")
