@@ -21,7 +21,6 @@ from ranp.datasets.registry import (
     Facts,
     Reader,
     find_dataset,
-    functions_of,
     register_dataset,
 )
 
@@ -32,7 +31,6 @@ __all__ = [
     "Reader",
     "draw_cases",
     "find_dataset",
-    "functions_of",
     "open_cases",
     "register_dataset",
     "synthesise",

@@ -21,7 +21,7 @@ from ranp.datasets.crops import normalise
 from ranp.datasets.label_volumes import VolumeCase, VolumeReader, read_images
 from ranp.datasets.nifti import write_volume
 from ranp.datasets.pictures import draw_volumes
-from ranp.datasets.registry import Dataset, Metadata, functions_of, register_dataset
+from ranp.datasets.registry import Dataset, Metadata, register_dataset
 from ranp.datasets.splits import choose_fold, stratified_folds
 from ranp.datasets.synthetic.tumours import draw_phantom
 from ranp.datasets.tasks import Batch, Segmentation
@@ -248,6 +248,11 @@ register_dataset(
         draw=partial(draw_volumes, channels=MODALITIES),
         whole_volumes=True,
         options={"loss": with_loss},
-        **functions_of(__name__),
+        inventory=inventory,
+        check=check,
+        open_reader=open_reader,
+        write=write,
+        sample=sample,
+        conclude=conclude,
     )
 )

@@ -18,7 +18,7 @@ from ranp.datasets import class_folders, frames, video
 from ranp.datasets.class_folders import ClassReader, LabelledPath
 from ranp.datasets.frames import DIVISOR
 from ranp.datasets.pictures import draw_clips
-from ranp.datasets.registry import Dataset, Facts, functions_of, register_dataset
+from ranp.datasets.registry import Dataset, Facts, register_dataset
 from ranp.datasets.synthetic.motion import MOTIONS, check_classes, draw_clip, render
 from ranp.datasets.tasks import Classification
 from ranp.datasets.verification import Inventory, checks
@@ -164,6 +164,11 @@ CLIPS = register_dataset(
         frames=FRAMES,
         classes=10,
         options={"divisor": with_divisor},
-        **functions_of(__name__),
+        inventory=inventory,
+        check=check,
+        open_reader=open_reader,
+        write=write,
+        sample=sample,
+        describe=describe,
     )
 )

@@ -26,7 +26,7 @@ from ranp.datasets.crops import normalise
 from ranp.datasets.label_volumes import VolumeCase, VolumeReader, read_images
 from ranp.datasets.nifti import read_labels, read_shape, write_volume
 from ranp.datasets.pictures import draw_volumes
-from ranp.datasets.registry import Dataset, Facts, Metadata, functions_of, register_dataset
+from ranp.datasets.registry import Dataset, Facts, Metadata, register_dataset
 from ranp.datasets.splits import choose_fold, stratified_folds
 from ranp.datasets.synthetic.tumours import draw_phantom
 from ranp.datasets.tasks import Segmentation
@@ -350,6 +350,11 @@ DECATHLON = register_dataset(
         predict=partial(label_volumes.predict_labels, read_input),
         draw=draw_volumes,
         whole_volumes=True,
-        **functions_of(__name__),
+        inventory=inventory,
+        check=check,
+        open_reader=open_reader,
+        write=write,
+        sample=sample,
+        describe=describe,
     )
 )

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from ranp.datasets import decathlon
 from ranp.datasets.crops import centre_corner, crop_or_pad
-from ranp.datasets.decathlon import DecathlonReader, Description, check
+from ranp.datasets.decathlon import DecathlonReader, Description
 from ranp.datasets.label_volumes import predict_labels
-from ranp.datasets.registry import Predictor, functions_of, register_dataset
+from ranp.datasets.registry import Predictor, register_dataset
 from ranp.datasets.splits import choose_fold
 from ranp.datasets.synthetic.hippocampi import draw_crop
 from ranp.datasets.tasks import Segmentation
@@ -91,6 +91,10 @@ register_dataset(
         task_name="hippocampus",
         task=lambda window, metadata: Segmentation(REGIONS),
         whole_volumes=False,
-        **functions_of(__name__),
+        inventory=inventory,
+        open_reader=open_reader,
+        write=write,
+        sample=sample,
+        predict=predict,
     )
 )

@@ -5,9 +5,8 @@ Importing this module does not import torch.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -180,17 +179,6 @@ class Dataset:
             frames: Number of frames, if not the data set's own; no effect on volumes.
         """
         return (size if self.frames is None else frames or self.frames), size, size
-
-
-def functions_of(module: str) -> dict[str, Any]:
-    """Return the functions of a data set's file that are named like fields of `Dataset`.
-
-    Those are `inventory`, `check`, `open_reader`, `write` and `sample`, and others if it has them.
-    A row takes them with `**functions_of(__name__)`, or names them one by one.
-    """
-    found = vars(sys.modules[module])
-    names = [field.name for field in fields(Dataset) if callable(found.get(field.name))]
-    return {name: found[name] for name in names}
 
 
 DATASETS: dict[str, Dataset] = {}

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from ranp.datasets import parts
 from ranp.datasets.parts import BY_NAME, BY_SYNSET, CATEGORIES, PARTS, Category, category_named
-from ranp.datasets.registry import CaseReader, Dataset, Predictor, functions_of, register_dataset
+from ranp.datasets.registry import CaseReader, Dataset, Predictor, register_dataset
 from ranp.datasets.synthetic.shapes import draw_shape
 from ranp.datasets.verification import (
     Inventory,
@@ -343,6 +343,11 @@ register_dataset(
         draw=parts.draw_parts,
         categories=tuple(BY_NAME),
         has_cache=True,
-        **functions_of(__name__),
+        inventory=inventory,
+        check=check,
+        open_reader=open_reader,
+        write=write,
+        sample=sample,
+        predict=predict,
     )
 )

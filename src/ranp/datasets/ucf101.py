@@ -14,7 +14,7 @@ from pathlib import Path
 from ranp.datasets.class_folders import LabelledPath
 from ranp.datasets.clips import CLIPS, ClipReader, check_clips, check_frames, write_clip
 from ranp.datasets.frames import DIVISOR
-from ranp.datasets.registry import functions_of, register_dataset
+from ranp.datasets.registry import register_dataset
 from ranp.datasets.synthetic.motion import MOTIONS
 from ranp.datasets.verification import Inventory, Problem, abbreviate, checks
 from ranp.errors import IntegrityError, UsageError
@@ -155,6 +155,9 @@ register_dataset(
         about="UCF101, human actions in video, with its official splits",
         recipe="ucf101-mobilenetv2",
         describe=None,
-        **functions_of(__name__),
+        inventory=inventory,
+        check=check,
+        open_reader=open_reader,
+        write=write,
     )
 )

@@ -28,7 +28,7 @@ from ranp.datasets.crops import centre_corner, crop_or_pad, normalise
 from ranp.datasets.nifti import read_volume
 from ranp.datasets.parts import CATEGORIES
 from ranp.datasets.pictures import draw_voxels, make_figure
-from ranp.datasets.registry import Dataset, Facts, functions_of, register_dataset
+from ranp.datasets.registry import Dataset, Facts, register_dataset
 from ranp.datasets.splits import stratified_folds
 from ranp.datasets.synthetic.shapes import draw_shape
 from ranp.datasets.tasks import Classification
@@ -296,6 +296,12 @@ register_dataset(
         task=lambda window, metadata: Classification(),
         predict=partial(class_folders.predict_classes, GridReader),
         classes=10,
-        **functions_of(__name__),
+        inventory=inventory,
+        check=check,
+        open_reader=open_reader,
+        write=write,
+        sample=sample,
+        draw=draw,
+        describe=describe,
     )
 )
