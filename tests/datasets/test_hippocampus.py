@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from ranp.datasets import synthesise, verify
-from ranp.datasets.hippocampus import check, inventory, open_reader
+from ranp.datasets.decathlon import check
+from ranp.datasets.hippocampus import inventory, open_reader
 from ranp.datasets.nifti import read_volume, write_volume
 from ranp.errors import UsageError
 

@@ -27,8 +27,6 @@ from ranp.datasets.verification import Inventory
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["check", "inventory", "open_reader"]
-
 REGIONS = {"anterior": (1,), "posterior": (2,)}
 _MODALITIES = ("MRI",)
 
