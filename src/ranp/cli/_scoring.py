@@ -235,10 +235,7 @@ class ScoringListener(ScoringBar):
 
 
 def keep_interrupted(
-    context: typer.Context,
-    out: Path | None,
-    then: Callable[[Path], str],
-    **scoring: Any,
+    context: typer.Context, out: Path | None, then: Callable[[Path], str], **scoring: Any
 ) -> Callable[[Scores, int], None]:
     """Return what a command does when its scoring is interrupted: keep it for `ranp score`.
 

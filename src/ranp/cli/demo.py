@@ -10,6 +10,7 @@ import typer
 
 from ranp.cli._common import say, show
 from ranp.cli._options import QuietOption
+from ranp.display import MIB
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -73,7 +74,7 @@ def _comparison(demo: Demo) -> Table:
             f"{costs['param_mb']:.2f}",
             f"{costs['memory_mb']:.1f}",
             f"{1000 * step.seconds:.0f}",
-            f"{step.peak_bytes / 2**20:.0f}",
+            f"{step.peak_bytes / MIB:.0f}",
         )
     return result
 

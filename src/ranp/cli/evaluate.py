@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from ranp.cli._common import show, show_json
 from ranp.cli._options import Output, grouped
 from ranp.cli._training import RunArgument, TrainedOptions
 
@@ -31,11 +30,9 @@ def command(
     from ranp.training.inference import evaluate_run
 
     result = evaluate_run(run, data=data, split=split, **trained.keywords())
-    if output.as_json:
-        show_json(result)
-        return
     rows = table("metric", *numbers("value"))
     for name, value in result["metrics"].items():
         rows.add_row(name, f"{value:.4f}")
-    show(Group(f"{run}, {result['cases']} cases of {split}, {trained.weights} weights", "", rows))
+    what = f"{run}, {result['cases']} cases of {split}, {trained.weights} weights"
+    output.show(result, Group(what, "", rows))
     output.say(f"Next: ranp predict {run} INPUT OUT")
