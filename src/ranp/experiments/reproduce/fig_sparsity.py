@@ -11,7 +11,7 @@ from ranp.experiments.reproduce.choices import Amount
 from ranp.experiments.reproduce.scales import FOUR, Pair
 from ranp.experiments.reproduce.study import Study
 from ranp.report.paper_figures import Sweep, draw_sparsity
-from ranp.report.table import Column, Figure
+from ranp.report.table import Column, ComparisonTable, Figure
 
 _METHODS = {"ranp-f": "with reweighting", "vanilla": "without"}
 _RESOURCES = {"gflops": "GFLOPs", "memory_mb": "memory"}
@@ -23,7 +23,7 @@ def declare(study: Study, name: str) -> tables.Exhibit:
     full = {pair: table_capability.make_row(study, pair, "full") for pair in pairs}
     rows = {pair: list(_rows(study, full[pair])) for pair in pairs}
 
-    def draw(path: Path) -> None:
+    def draw(path: Path, table: ComparisonTable) -> None:
         panels = {pair.title: _sweep(study, full[pair], rows[pair]) for pair in pairs}
         draw_sparsity(path, panels)
 
