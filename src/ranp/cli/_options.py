@@ -80,7 +80,7 @@ ProtectOption = Annotated[
     list[str] | None,
     typer.Option("--protect", help="A layer to keep whole, or a pattern; may be repeated."),
 ]
-SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="For all random numbers.")]
+SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of all random numbers.")]
 
 
 @dataclass(frozen=True)

@@ -242,7 +242,7 @@ def keep_interrupted(
     Args:
         context: Context of the command.
         out: The command's directory; without one, a new file in the current directory is used.
-        then: From the file of scores to the command that goes on from there.
+        then: `then(file)` -> the command that goes on from that file of scores.
         scoring: Options of `ranp score` that differ from those of the command.
     """
 

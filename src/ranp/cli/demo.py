@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def command(
-    out: Annotated[Path, typer.Option("--out", help="For the plan and the pictures.")] = Path(
-        "out/demo"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", help="Directory for the plan and the pictures.")
+    ] = Path("out/demo"),
     seconds: Annotated[float, typer.Option(help="Training time of each network.")] = 10.0,
     quiet: QuietOption = False,
 ) -> None:

@@ -37,9 +37,10 @@ class StepOptions:
         str | None,
         typer.Option("--input", help="Shape of a sample in training, such as 4,128,128,128."),
     ] = None
-    optimizer: Annotated[Optimizer, typer.Option(help="In training.")] = "adam"
+    optimizer: Annotated[Optimizer, typer.Option(help="Optimizer in training.")] = "adam"
     precision: Annotated[
-        Literal["32", "bf16", "16"], typer.Option(help="In training; bf16 and 16 are mixed.")
+        Literal["32", "bf16", "16"],
+        typer.Option(help="Precision in training; bf16 and 16 are mixed."),
     ] = "32"
     recompute: Annotated[
         bool, typer.Option("--recompute", help="Train with activation checkpointing.")

@@ -23,7 +23,7 @@ def command(
     training: Annotated[
         bool, typer.Option("--training", help="Also predict the memory of a training step.")
     ] = False,
-    optimizer: Annotated[Optimizer, typer.Option(help="Of the training step.")] = "adam",
+    optimizer: Annotated[Optimizer, typer.Option(help="Optimizer of the training step.")] = "adam",
 ) -> None:
     """Count the FLOPs, parameters and memory of a network, layer by layer."""
     from rich.console import Group, RenderableType

@@ -33,13 +33,13 @@ def command(
         Literal["paper", "small", "smoke"],
         typer.Option(help="The paper's size, CPU minutes, or seconds to a minute."),
     ] = "smoke",
-    seeds: Annotated[int, typer.Option(min=1, help="How many; they count from 0.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, which count from 0.")] = 1,
     resources_only: Annotated[
         bool, typer.Option("--resources-only", help="Score and count; train nothing.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="For tables, pages, pictures and the store.")] = Path(
-        "out/reproduce"
-    ),
+    out: Annotated[
+        Path, typer.Option(help="Directory for tables, pages, pictures and the store.")
+    ] = Path("out/reproduce"),
     listed: Annotated[bool, typer.Option("--list", help="Name all of them, and exit.")] = False,
 ) -> None:
     """Make a table or figure of the paper, beside the paper's own figures."""

@@ -172,9 +172,9 @@ class Stage:
 
     Attributes:
         method: Method that ranks by it.
-        title: For people.
-        equation: Of the paper.
-        ends: What the axis reaches from and to.
+        title: Heading.
+        equation: Equation of the paper.
+        ends: Labels of both ends of the axis.
         thresholds: At each sparsity of the table, the importance that neurons are kept from.
         cuts: The same as places on the axis.
         rows: For each layer the places of its quantiles and its mean.

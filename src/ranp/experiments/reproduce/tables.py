@@ -192,7 +192,7 @@ def make_layer_exhibit(
         study: Scale, data and the store.
         title: Heading of the table.
         cells: Cells of each network, by method.
-        figures: From the results of a network by method to a figure for every layer, by column.
+        figures: `figures(results by method)` -> by column, a figure for every layer.
         columns: Columns of the table.
         about: What a reader must know beside scale and data.
         draw: Draws the figure.
