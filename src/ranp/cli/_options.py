@@ -80,6 +80,7 @@ ProtectOption = Annotated[
     list[str] | None,
     typer.Option("--protect", help="A layer to keep whole, or a pattern; may be repeated."),
 ]
+SplitOption = Annotated[str, typer.Option(help="train, validation or (ShapeNet) test.")]
 SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of all random numbers.")]
 
 

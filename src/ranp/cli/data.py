@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ranp.cli._options import Output, grouped
+from ranp.cli._options import Output, SplitOption, grouped
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -87,7 +87,7 @@ def show(
     output: Output,
     out: Annotated[Path, typer.Option(help="The PNG file to write.")] = Path("cases.png"),
     cases: Annotated[int, typer.Option(min=1, help="How many cases to draw.")] = 4,
-    split: Annotated[str, typer.Option(help="train, validation or (ShapeNet) test.")] = "train",
+    split: SplitOption = "train",
     size: Annotated[
         int | None, typer.Option(help="Edge of grids, crops or frames; the kind's own by default.")
     ] = None,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ranp.cli._options import Output, grouped
+from ranp.cli._options import Output, SplitOption, grouped
 from ranp.cli._training import RunArgument, TrainedOptions
 
 
@@ -19,9 +19,7 @@ def command(
     data: Annotated[
         Path | None, typer.Option(help="A data set of the same kind, if not the run's own.")
     ] = None,
-    split: Annotated[
-        str, typer.Option(help="train, validation or (ShapeNet) test.")
-    ] = "validation",
+    split: SplitOption = "validation",
 ) -> None:
     """Evaluate a run's network."""
     from rich.console import Group
