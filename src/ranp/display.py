@@ -1,9 +1,16 @@
-"""How values look in notebooks."""
+"""How values look in notebooks and progress in terminals; what a MiB is."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
+
+MIB = 2**20
+"""Bytes of a MiB, which the paper and our tables call MB."""
 
 
 def html_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -20,3 +27,18 @@ def html_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[obje
 def html_text(text: str) -> str:
     """Return text as HTML, spaces and lines as they are."""
     return f'<pre style="line-height: 1.2">{escape(text)}</pre>'
+
+
+def progress_bar(*columns: str | ProgressColumn, quiet: bool) -> Progress:
+    """Return a progress bar on stderr that is removed at its end.
+
+    Args:
+        columns: Columns of the bar, as for `rich.progress.Progress`.
+        quiet: No bar; nor is there one where nobody looks: outside of terminals and notebooks.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    hidden = quiet or not (console.is_terminal or console.is_jupyter)
+    return Progress(*columns, console=console, disable=hidden, transient=True)

@@ -6,19 +6,17 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Self
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
-    Progress,
     ProgressColumn,
     Task,
-    TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.text import Text
 
+from ranp.display import progress_bar
 from ranp.pipeline import Events
 from ranp.pruning import Scores
 
@@ -77,19 +75,9 @@ def progress(
     Yields:
         A function to call after each step.
     """
-    console = Console(stderr=True)
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        _RateColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=console,
-        disable=quiet or not (console.is_terminal or console.is_jupyter),
-        transient=True,
-    ) as bar:
+    counted = (BarColumn(), MofNCompleteColumn(), _RateColumn(), TimeElapsedColumn())
+    columns = ("{task.description}", *counted, "left", TimeRemainingColumn())
+    with progress_bar(*columns, quiet=quiet) as bar:
         task = bar.add_task(title, total=total, completed=done)
         yield lambda: bar.advance(task)
 

@@ -4,6 +4,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -11,10 +12,11 @@ from torch import nn
 
 import ranp as library
 from ranp.cli._networks import Network
-from ranp.cli._options import ScoringOptions
+from ranp.cli._options import Device, Optimizer, ScoringOptions
 from ranp.cli._scoring import open_source
 from ranp.models import find_network, network_names
 from ranp.progress import progress, rate
+from ranp.resources import training_memory
 from tests.cli import factories
 
 SMALL = "tests.cli.factories:small"
@@ -38,6 +40,11 @@ def test_help_does_not_import_torch():
     assert done.returncode == 0, done.stderr
     for command in ("profile", "prune", "score", "plan", "search", "inspect", "methods", "data"):
         assert command in done.stdout
+
+
+def test_options_name_what_memory_can_be_predicted_for():
+    assert get_args(Optimizer) == get_args(training_memory.Optimizer)
+    assert get_args(Device) == get_args(training_memory.Device)
 
 
 def test_version(ranp):

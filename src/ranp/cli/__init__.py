@@ -48,7 +48,10 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _ranp(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="And exit.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
     extensions: Annotated[
         list[str] | None,

@@ -63,26 +63,12 @@ def cell_progress(output: Output, unit: str, describe: Any) -> Iterator[OnCell]:
     Yields:
         A function to call before each cell.
     """
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
 
-    console = Console(stderr=True)
-    bar = Progress(
-        TextColumn(unit),
-        BarColumn(20),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}"),
-        console=console,
-        disable=output.quiet or not console.is_terminal,
-        transient=True,
-    )
+    from ranp.display import progress_bar
+
+    counted = (BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
+    bar = progress_bar(unit, *counted, "{task.description}", quiet=output.quiet)
     with going_on(), bar:
         task = bar.add_task("", total=None)
 

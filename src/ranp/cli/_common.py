@@ -19,14 +19,17 @@ if TYPE_CHECKING:
     from ranp.results import Result
 
 
-def show(renderable: RenderableType) -> None:
-    """Print a result to stdout."""
+def show(readable: RenderableType) -> None:
+    """Print a result to stdout; text as it is, without line breaks of ours."""
+    if isinstance(readable, str):
+        typer.echo(readable)
+        return
     from rich.console import Console
 
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, width=max(console.width, 100))
-    console.print(renderable)
+    console.print(readable)
 
 
 def show_json(value: Any) -> None:

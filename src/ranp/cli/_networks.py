@@ -74,7 +74,7 @@ def load_network(name: str, input_text: str | None) -> Network:
         name: Name of the network, or of the factory.
         input_text: Shape of its input; the shape of a sample gets a batch of 1.
     """
-    return _at(name, *_build(name), parse_shape(input_text))
+    return _with_input(name, *_build(name), parse_shape(input_text))
 
 
 def load_sample_network(
@@ -94,7 +94,7 @@ def load_sample_network(
     if shape is not None:
         batch, sample = split_batch(model, shape, batch)
         shape = (1, *sample)
-    return _at(name, model, spec, shape), batch
+    return _with_input(name, model, spec, shape), batch
 
 
 def _build(name: str) -> tuple[nn.Module, NetworkSpec | None]:
@@ -116,7 +116,7 @@ def _build(name: str) -> tuple[nn.Module, NetworkSpec | None]:
     return model, None
 
 
-def _at(
+def _with_input(
     name: str, model: nn.Module, spec: NetworkSpec | None, shape: tuple[int, ...] | None
 ) -> Network:
     from ranp.graph import with_batch

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 Weights = Literal["fresh", "orthogonal", "given"]
 Per = Literal["batch", "sample"]
 Coupling = Literal["paper", "sum", "max", "mean"]
+Device = Literal["cpu", "cuda"]
+# That of ranp.resources, written out: importing it would import torch.
+Optimizer = Literal["sgd", "momentum", "adam", "adamw", "amsgrad"]
 
 SCORING = ("data", "loss", "samples", "batch", "per", "size", "weights")
 """The parameters that say how a network is scored; who has scores needs none of them."""
@@ -42,20 +45,16 @@ InputOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
-def _hush(quiet: bool) -> bool:
-    """Keep the library's warnings back, too."""
+def _silence(quiet: bool) -> bool:
+    """Silence the library's warnings, too."""
     logging.getLogger("ranp").setLevel(logging.ERROR if quiet else logging.NOTSET)
     return quiet
 
 
 QuietOption = Annotated[
-    bool,
-    typer.Option("--quiet", "-q", help="No messages, no progress.", callback=_hush),
+    bool, typer.Option("--quiet", "-q", help="No messages, no progress.", callback=_silence)
 ]
 BatchOption = Annotated[int, typer.Option(min=1, help="Samples per batch; the paper has 1.")]
-SparsityOption = Annotated[
-    float, typer.Option(help="Share of neurons to remove (of weights, for snip).")
-]
 
 
 def _floor(text: str | int) -> int | str:
@@ -72,8 +71,7 @@ FloorOption = Annotated[
     ),
 ]
 OutOption = Annotated[
-    Path | None,
-    typer.Option("--out", help="Directory for plan, scores, fresh weights and report."),
+    Path | None, typer.Option("--out", help="Directory for plan, scores, fresh weights and report.")
 ]
 ScoresOption = Annotated[
     Path | None, typer.Option(help="Made by `ranp score`; scored anew if not given.")
@@ -82,7 +80,8 @@ ProtectOption = Annotated[
     list[str] | None,
     typer.Option("--protect", help="A layer to keep whole, or a pattern; may be repeated."),
 ]
-SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="For all random numbers.")]
+SplitOption = Annotated[str, typer.Option(help="train, validation or (ShapeNet) test.")]
+SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of all random numbers.")]
 
 
 @dataclass(frozen=True)
@@ -92,12 +91,12 @@ class Output:
     as_json: JsonOption = False
     quiet: QuietOption = False
 
-    def show(self, value: Any, renderable: RenderableType) -> None:
+    def show(self, value: Any, readable: RenderableType) -> None:
         """Print a result to stdout: its value as JSON, or what people read."""
         if self.as_json:
             show_json(value)
         else:
-            show(renderable)
+            show(readable)
 
     def say(self, message: str) -> None:
         """Print a message to stderr."""
@@ -231,7 +230,7 @@ class ScoringOptions:
         str | None,
         typer.Option(
             help="A data set's directory, or package.module:factory that returns a loader. "
-            "Without it, synthetic data of the network's kind.",
+            "Without it, synthetic data of the network's kind."
         ),
     ] = None
     loss: Annotated[
@@ -239,8 +238,7 @@ class ScoringOptions:
         typer.Option(help="package.module:function(output, target); cross-entropy by default."),
     ] = None
     samples: Annotated[
-        int | None,
-        typer.Option(min=1, help="Samples to score with, at the most; 8 by default."),
+        int | None, typer.Option(min=1, help="Samples to score with, at the most; 8 by default.")
     ] = None
     per: Annotated[
         Per,

@@ -235,17 +235,14 @@ class ScoringListener(ScoringBar):
 
 
 def keep_interrupted(
-    context: typer.Context,
-    out: Path | None,
-    then: Callable[[Path], str],
-    **scoring: Any,
+    context: typer.Context, out: Path | None, then: Callable[[Path], str], **scoring: Any
 ) -> Callable[[Scores, int], None]:
     """Return what a command does when its scoring is interrupted: keep it for `ranp score`.
 
     Args:
         context: Context of the command.
         out: The command's directory; without one, a new file in the current directory is used.
-        then: From the file of scores to the command that goes on from there.
+        then: `then(file)` -> the command that goes on from that file of scores.
         scoring: Options of `ranp score` that differ from those of the command.
     """
 

@@ -4,30 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Self
 
-import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, TaskID
 
-from ranp.training.config import Config
+from ranp.display import progress_bar
 from ranp.training.listeners import Listener, Step, epoch_line
 
 
 class TrainingBar(Listener):
-    """Epoch, loss, metric, samples per second and remaining time, and a line per epoch above."""
+    """Epoch, loss, metric, samples per second and remaining time, and a line per epoch above.
 
-    def __init__(self, console: Console, config: Config) -> None:
-        self._epochs = config.epochs
+    Where there is no terminal, only the lines are printed.
+    """
+
+    def __init__(self, epochs: int) -> None:
+        self._epochs = epochs
         self._metric = ""
         self._began: float | None = None
         self._samples = 0
-        self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(20), console=console, transient=True
-        )
+        self._bar = progress_bar("{task.description}", BarColumn(20), quiet=False)
         self._task: TaskID = self._bar.add_task("preparing", total=None)
 
-    def __enter__(self) -> TrainingBar:
+    def __enter__(self) -> Self:
         self._bar.start()
         return self
 
@@ -65,15 +64,5 @@ class TrainingBar(Listener):
         if metrics:
             name, value = next(iter(metrics.items()))
             self._metric = f"  {name} {value:.4f}"
-        self._bar.console.print(epoch_line(line, self._epochs), highlight=False)
-
-
-class EpochLines(Listener):
-    """Prints a line per epoch, where there is no terminal."""
-
-    def __init__(self, config: Config) -> None:
-        self._epochs = config.epochs
-
-    def on_epoch_end(self, line: Mapping[str, Any]) -> None:
-        """Print the epoch's line."""
-        typer.echo(epoch_line(line, self._epochs), err=True)
+        text = epoch_line(line, self._epochs)
+        self._bar.console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ranp.cli._common import show_json
-from ranp.cli._options import Output, grouped
+from ranp.cli._options import Output, SplitOption, grouped
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -48,10 +45,8 @@ def synth(
     with _progress(output) as bar:
         bar.add_task(f"writing {kind}", total=None)
         synthesise(kind, out, cases=cases, size=size, seed=seed, classes=classes)
-    if output.as_json:
-        show_json({"kind": kind, "directory": str(out), "cases": cases, "seed": seed})
-    else:
-        typer.echo(f"{cases} synthetic {kind} cases in {out}")
+    record = {"kind": kind, "directory": str(out), "cases": cases, "seed": seed}
+    output.show(record, f"{cases} synthetic {kind} cases in {out}")
     output.say(f"Next: ranp data verify {kind} {out}")
 
 
@@ -77,10 +72,7 @@ def verify(
             started=lambda total: bar.update(task, total=total),
             progress=lambda: bar.advance(task),
         )
-    if output.as_json:
-        show_json(report.to_json())
-    else:
-        _print_report(report)
+    output.show(report.to_json(), _describe(report))
     if not report.ok:
         output.say(f"Next: mend these files, then again: ranp data verify {kind} {directory}")
         raise typer.Exit(4)
@@ -95,7 +87,7 @@ def show(
     output: Output,
     out: Annotated[Path, typer.Option(help="The PNG file to write.")] = Path("cases.png"),
     cases: Annotated[int, typer.Option(min=1, help="How many cases to draw.")] = 4,
-    split: Annotated[str, typer.Option(help="train, validation or (ShapeNet) test.")] = "train",
+    split: SplitOption = "train",
     size: Annotated[
         int | None, typer.Option(help="Edge of grids, crops or frames; the kind's own by default.")
     ] = None,
@@ -110,35 +102,27 @@ def show(
         bar.add_task(f"drawing {kind}", total=None)
         draw_cases(kind, opened, indices, out)
     shown = [opened.ids[index] for index in indices]
-    if output.as_json:
-        show_json({"kind": kind, "picture": str(out), "cases": shown})
-    else:
-        typer.echo(f"{out}: {', '.join(shown)}")
+    record = {"kind": kind, "picture": str(out), "cases": shown}
+    output.show(record, f"{out}: {', '.join(shown)}")
     output.say(f"Next: ranp train {find_dataset(kind).recipe} --data {directory}")
 
 
-@contextmanager
-def _progress(output: Output) -> Iterator[Progress]:
-    """Show a bar on stderr, where that is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeRemainingColumn as Remaining
+def _progress(output: Output) -> Progress:
+    from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Remaining())
-    hidden = output.quiet or not console.is_terminal
-    with Progress(*columns, console=console, disable=hidden, transient=True) as bar:
-        yield bar
+    from ranp.display import progress_bar
+
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return progress_bar(*columns, quiet=output.quiet)
 
 
-def _print_report(report: Report) -> None:
-    typer.echo(f"{report.kind} in {report.directory}: {report.cases} cases")
+def _describe(report: Report) -> str:
+    lines = [f"{report.kind} in {report.directory}: {report.cases} cases"]
     for heading, counts in report.counts.items():
-        typer.echo(f"  {heading}: " + ", ".join(f"{name} ({n})" for name, n in counts.items()))
-    for note in report.notes:
-        typer.echo(f"  note: {note}")
-    for problem in report.problems[:_SHOWN_PROBLEMS]:
-        typer.echo(f"  WRONG {problem.path}: {problem.reason}")
-    if len(report.problems) > _SHOWN_PROBLEMS:
-        typer.echo(f"  ... and {len(report.problems) - _SHOWN_PROBLEMS} more; --json lists all")
-    typer.echo("all is well" if report.ok else f"{len(report.problems)} problems")
+        lines.append(f"  {heading}: " + ", ".join(f"{name} ({n})" for name, n in counts.items()))
+    lines += [f"  note: {note}" for note in report.notes]
+    lines += [f"  WRONG {each.path}: {each.reason}" for each in report.problems[:_SHOWN_PROBLEMS]]
+    if (more := len(report.problems) - _SHOWN_PROBLEMS) > 0:
+        lines.append(f"  ... and {more} more; --json lists all")
+    lines.append("all is well" if report.ok else f"{len(report.problems)} problems")
+    return "\n".join(lines)

@@ -10,6 +10,7 @@ import typer
 
 from ranp.cli._common import say, show
 from ranp.cli._options import QuietOption
+from ranp.display import MIB
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def command(
-    out: Annotated[Path, typer.Option("--out", help="For the plan and the pictures.")] = Path(
-        "out/demo"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", help="Directory for the plan and the pictures.")
+    ] = Path("out/demo"),
     seconds: Annotated[float, typer.Option(help="Training time of each network.")] = 10.0,
     quiet: QuietOption = False,
 ) -> None:
@@ -73,7 +74,7 @@ def _comparison(demo: Demo) -> Table:
             f"{costs['param_mb']:.2f}",
             f"{costs['memory_mb']:.1f}",
             f"{1000 * step.seconds:.0f}",
-            f"{step.peak_bytes / 2**20:.0f}",
+            f"{step.peak_bytes / MIB:.0f}",
         )
     return result
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from ranp.cli._common import show, show_json
-from ranp.cli._options import Output, grouped
+from ranp.cli._options import Device, Output, grouped
 from ranp.errors import UsageError, suggest
 
 
@@ -19,12 +18,10 @@ def command(
         typer.Option("--memory", help="Check predicted against measured memory, for `ranp fit`."),
     ] = False,
     network: Annotated[
-        list[str] | None,
-        typer.Option(help="With --memory: only this network; may be repeated."),
+        list[str] | None, typer.Option(help="With --memory: only this network; may be repeated.")
     ] = None,
     device: Annotated[
-        Literal["cpu", "cuda"] | None,
-        typer.Option(help="With --memory: where; CUDA if there is one here."),
+        Device | None, typer.Option(help="With --memory: where; CUDA if there is one here.")
     ] = None,
 ) -> None:
     """Explain the machine: device, threads, known traps with their measured cost, what to do."""
@@ -34,9 +31,7 @@ def command(
         _explain(output)
 
 
-def _check_memory(
-    device: Literal["cpu", "cuda"] | None, networks: list[str] | None, output: Output
-) -> None:
+def _check_memory(device: Device | None, networks: list[str] | None, output: Output) -> None:
     """Print a table that can be pasted into an issue, and keep the correction."""
     from ranp._version import __version__
     from ranp.fitting.machine import default_device
@@ -54,13 +49,12 @@ def _check_memory(
         error = "" if row.error is None else f", {100 * row.error:+.1f} %"
         output.say(f"{row.network}, {row.optimizer}, {row.precision}{error}")
     correction = keep_correction(where, rows)
-    if output.as_json:
-        found = {**vars(correction), "version": __version__, "rows": [r.to_dict() for r in rows]}
-        show_json(found)
-        return
-    typer.echo(f"ranp {__version__}, {correction.device}, {correction.date}\n")
-    typer.echo("| network | input | optimizer | precision | predicted | measured | error |")
-    typer.echo("|---|---|---|---|---:|---:|---:|")
+    found = {**vars(correction), "version": __version__, "rows": [r.to_dict() for r in rows]}
+    lines = [
+        f"ranp {__version__}, {correction.device}, {correction.date}\n",
+        "| network | input | optimizer | precision | predicted | measured | error |",
+        "|---|---|---|---|---:|---:|---:|",
+    ]
     for row in rows:
         shape = "x".join(map(str, row.shape))
         cells = [row.network, shape, row.optimizer, row.precision]
@@ -70,9 +64,9 @@ def _check_memory(
         measured = f"{describe('memory', row.measured.peak)}{besides}"
         cells += [row.measured.failure or measured]
         cells += ["" if row.error is None else f"{100 * row.error:+.1f} %"]
-        typer.echo(f"| {' | '.join(cells)} |")
+        lines.append(f"| {' | '.join(cells)} |")
     factors = ", ".join(f"{name}: {factor:.3f}" for name, factor in correction.factors.items())
-    typer.echo(f"\nCorrection by precision: {factors}")
+    output.show(found, "\n".join([*lines, f"\nCorrection by precision: {factors}"]))
     output.say("`ranp fit` on this device multiplies its predictions with it from now on.")
 
 
@@ -85,9 +79,6 @@ def _explain(output: Output) -> None:
     from ranp.speed.doctor import diagnose
 
     found = diagnose()
-    if output.as_json:
-        show_json(found.to_dict())
-        return
     about = table("", "", title="This machine")
     for name, value in found.machine.items():
         is_size = name.endswith("_bytes") and value is not None
@@ -103,7 +94,7 @@ def _explain(output: Output) -> None:
             Text(f"  do: {finding.advice}"),
         ]
     fine = [Text(f"- {each.name}: {each.measured}") for each in found.findings if not each.is_trap]
-    show(
-        Group(about, "", Text("Traps", style="bold"), *lines, "", Text("Fine", style="bold"), *fine)
-    )
+    headings = [Text(heading, style="bold") for heading in ("Traps", "Fine")]
+    parts = Group(about, "", headings[0], *lines, "", headings[1], *fine)
+    output.show(found.to_dict(), parts)
     output.say("Next: ranp bench NET --optimize shows what the way round is worth.")

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ranp.cli._common import show, show_json
-from ranp.cli._options import Output, grouped
+from ranp.cli._options import Output, SplitOption, grouped
 from ranp.cli._training import RunArgument, TrainedOptions
 
 
@@ -20,9 +19,7 @@ def command(
     data: Annotated[
         Path | None, typer.Option(help="A data set of the same kind, if not the run's own.")
     ] = None,
-    split: Annotated[
-        str, typer.Option(help="train, validation or (ShapeNet) test.")
-    ] = "validation",
+    split: SplitOption = "validation",
 ) -> None:
     """Evaluate a run's network."""
     from rich.console import Group
@@ -31,11 +28,9 @@ def command(
     from ranp.training.inference import evaluate_run
 
     result = evaluate_run(run, data=data, split=split, **trained.keywords())
-    if output.as_json:
-        show_json(result)
-        return
     rows = table("metric", *numbers("value"))
     for name, value in result["metrics"].items():
         rows.add_row(name, f"{value:.4f}")
-    show(Group(f"{run}, {result['cases']} cases of {split}, {trained.weights} weights", "", rows))
+    what = f"{run}, {result['cases']} cases of {split}, {trained.weights} weights"
+    output.show(result, Group(what, "", rows))
     output.say(f"Next: ranp predict {run} INPUT OUT")

@@ -12,6 +12,7 @@ import typer
 from ranp.cli._networks import load_planned, parse_shape
 from ranp.cli._options import InputOption, Output, grouped
 from ranp.cli._training import TrainedOptions
+from ranp.display import MIB
 from ranp.errors import RanpError, UsageError
 
 if TYPE_CHECKING:
@@ -102,13 +103,9 @@ def _open(directory: Path, trained: TrainedOptions, input_text: str | None) -> _
         raise UsageError(
             f"'{directory}' {what}: name what `ranp prune --out` or `ranp train` wrote"
         )
-    return _open_pruned(directory, trained.network, input_text)
-
-
-def _open_pruned(directory: Path, network: str | None, input_text: str | None) -> _Source:
     from ranp.slimming import load_weights
 
-    plan, net = load_planned(directory / "plan.json", network, input_text)
+    plan, net = load_planned(directory / "plan.json", trained.network, input_text)
     model = plan.apply(net.model)
     load_weights(model, directory / "weights.safetensors")
     return _Source(model, net.input_shape, plan, is_fresh=True)
@@ -141,7 +138,7 @@ def _facts(exported: Exported) -> Table:
     versions = {n: v for n, v in exported.versions.items() if n != "ranp"}
     shown = {
         "file": str(exported.path),
-        "size": f"{exported.file_bytes / 2**20:.2f} MiB",
+        "size": f"{exported.file_bytes / MIB:.2f} MiB",
         "parameters": f"{exported.parameters:,}",
         **{f"input {name}": " x ".join(map(str, s)) for name, s in exported.inputs.items()},
         "largest difference": f"{exported.difference:.1e} of the largest output",

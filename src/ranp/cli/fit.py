@@ -14,6 +14,8 @@ from ranp.cli._options import (
     SCORING,
     BudgetOptions,
     ChoiceOptions,
+    Device,
+    Optimizer,
     OutOption,
     Output,
     ScoresOption,
@@ -35,18 +37,16 @@ class StepOptions:
         str | None,
         typer.Option("--input", help="Shape of a sample in training, such as 4,128,128,128."),
     ] = None
-    optimizer: Annotated[
-        Literal["sgd", "momentum", "adam", "adamw", "amsgrad"], typer.Option(help="In training.")
-    ] = "adam"
+    optimizer: Annotated[Optimizer, typer.Option(help="Optimizer in training.")] = "adam"
     precision: Annotated[
-        Literal["32", "bf16", "16"], typer.Option(help="In training; bf16 and 16 are mixed.")
+        Literal["32", "bf16", "16"],
+        typer.Option(help="Precision in training; bf16 and 16 are mixed."),
     ] = "32"
     recompute: Annotated[
         bool, typer.Option("--recompute", help="Train with activation checkpointing.")
     ] = False
     device: Annotated[
-        Literal["cpu", "cuda"] | None,
-        typer.Option(help="What memory is predicted for; CUDA if there is one here."),
+        Device | None, typer.Option(help="What memory is predicted for; CUDA if there is one here.")
     ] = None
 
     def step(self, batch: int | None, sample: tuple[int, ...]) -> TrainingStep:
@@ -54,14 +54,9 @@ class StepOptions:
         from ranp.fitting import TrainingStep
         from ranp.fitting.machine import default_device
 
-        return TrainingStep(
-            batch=batch or self.batch,
-            sample=sample,
-            optimizer=self.optimizer,
-            precision=self.precision,
-            recompute=self.recompute,
-            device=self.device or default_device(),
-        )
+        given = {key: value for key, value in vars(self).items() if key != "input_shape"}
+        given |= {"batch": batch or self.batch, "device": self.device or default_device()}
+        return TrainingStep(sample=sample, **given)
 
 
 @grouped
@@ -101,7 +96,8 @@ def command(
     source = open_source(net, methods, scoring, batch=together, seed=choosing.seed)
     about = None
     if loaded is None and row.needs_scores:
-        about = f"{source.about}{_edge(net, scoring.size)}"
+        smaller = net.spec is not None and scoring.size not in (None, net.input_shape[-1])
+        about = f"{source.about} at an edge of {scoring.size}" if smaller else source.about
         output.say(f"Scoring {network} with {about}.")
     listener = ScoringListener(
         output,
@@ -145,10 +141,3 @@ def _scored_at(net: Network, traced: Traced, scoring: ScoringOptions) -> tuple[S
     samples = scoring.samples or DEFAULT_SAMPLES
     size, together = scoring_size(traced, net.input_shape, partial(volume, net), samples)
     return replace(scoring, size=size), together
-
-
-def _edge(net: Network, size: int | None) -> str:
-    """Return what there is to say about the size, where it is not that of training."""
-    if net.spec is None or size is None or size == net.input_shape[-1]:
-        return ""
-    return f" at an edge of {size}"

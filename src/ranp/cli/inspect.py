@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import typer
 
-from ranp.cli._common import prune_hint, show, show_json
+from ranp.cli._common import prune_hint
 from ranp.cli._networks import NetworkOptions
 from ranp.cli._options import Output, ProtectOption, grouped
 
 
 @grouped
 def command(
-    context: typer.Context,
-    named: NetworkOptions,
-    output: Output,
-    protect: ProtectOption = None,
+    context: typer.Context, named: NetworkOptions, output: Output, protect: ProtectOption = None
 ) -> None:
     """Show which layers are tied to which, and which channels cannot be removed and why."""
     from ranp.graph import build_graph
@@ -24,12 +21,6 @@ def command(
     net = named.load()
     graph = build_graph(net.model, net.input_shape, protect=protect or ())
     layers = describe_layers(graph)
-    if output.as_json:
-        removable = int(graph.removable.sum())
-        show_json(
-            {"network": net.name, "classes": removable, "layers": layers, "notes": graph.notes}
-        )
-        return
     result = table(
         *folded("layer"),
         *numbers("neurons", "removable"),
@@ -44,7 +35,9 @@ def command(
             ", ".join(row["tied_to"]),
             "; ".join(row["why_kept"]),
         )
-    show(result)
+    removable = int(graph.removable.sum())
+    record = {"network": net.name, "classes": removable, "layers": layers, "notes": graph.notes}
+    output.show(record, result)
     for note in graph.notes:
         output.say(f"Found by trial: {note}")
     output.say(f"Next: {prune_hint(context, net)}")

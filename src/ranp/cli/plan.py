@@ -8,19 +8,16 @@ from typing import Annotated
 import typer
 
 from ranp.cli._networks import NetworkOptions
-from ranp.cli._options import (
-    ChoiceOptions,
-    Output,
-    SparsityOption,
-    grouped,
-)
+from ranp.cli._options import ChoiceOptions, Output, grouped
 
 
 @grouped
 def command(
     named: NetworkOptions,
     scores: Annotated[Path, typer.Argument(metavar="SCORES", help="Made by `ranp score`.")],
-    sparsity: SparsityOption,
+    sparsity: Annotated[
+        float, typer.Option(help="Share of neurons to remove (of weights, for snip).")
+    ],
     choosing: ChoiceOptions,
     output: Output,
     out: Annotated[Path, typer.Option("--out", help="Where the plan goes.")] = Path("plan.json"),

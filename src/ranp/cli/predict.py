@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from ranp.cli._common import show_json
 from ranp.cli._options import Output, grouped
 from ranp.cli._training import RunArgument, TrainedOptions
 
@@ -38,13 +37,11 @@ def command(
     from ranp.training.inference import predict
 
     result = predict(run, source, out, category=category, **trained.keywords())
-    if output.as_json:
-        show_json(result)
-    elif "top5" in result:
-        for row in result["top5"]:
-            typer.echo(f"{row['probability']:.3f}  {row['class']}")
+    if "top5" in result:
+        shown = "\n".join(f"{row['probability']:.3f}  {row['class']}" for row in result["top5"])
     else:
         counted = "voxels" if "voxels" in result else "points"
-        shares = ", ".join(f"{n} of label {label}" for label, n in result[counted].items())
-        typer.echo(f"{out}: {counted}: {shares}")
+        labels = ", ".join(f"{n} of label {label}" for label, n in result[counted].items())
+        shown = f"{out}: {counted}: {labels}"
+    output.show(result, shown)
     output.say(f"Next: ranp evaluate {run}")

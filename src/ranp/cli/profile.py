@@ -6,9 +6,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from ranp.cli._common import prune_hint, show, show_json
+from ranp.cli._common import prune_hint
 from ranp.cli._networks import NetworkOptions
-from ranp.cli._options import Output, grouped
+from ranp.cli._options import Optimizer, Output, grouped
+from ranp.display import MIB
 
 
 @grouped
@@ -22,12 +23,10 @@ def command(
     training: Annotated[
         bool, typer.Option("--training", help="Also predict the memory of a training step.")
     ] = False,
-    optimizer: Annotated[
-        Literal["sgd", "momentum", "adam", "amsgrad"], typer.Option(help="Of the training step.")
-    ] = "adam",
+    optimizer: Annotated[Optimizer, typer.Option(help="Optimizer of the training step.")] = "adam",
 ) -> None:
     """Count the FLOPs, parameters and memory of a network, layer by layer."""
-    from rich.console import Group
+    from rich.console import Group, RenderableType
 
     from ranp.graph import build_graph
     from ranp.report.terminal import costs_table, memory_table, totals_table
@@ -36,24 +35,22 @@ def command(
     net = named.load()
     graph = build_graph(net.model, net.input_shape)
     costs = count(net.model, graph, convention=convention)
-    memory = None
-    if training:
-        memory = predict_training_memory(net.model, net.input_shape, optimizer=optimizer)
-    if output.as_json:
-        result = costs.to_dict()
-        for layer in result["layers"]:
-            layer["gflops"] = layer["flops"] / 1e9
-            layer["param_mb"] = layer["parameters"] * 4 / 2**20
-            layer["memory_mb"] = layer["activations"] * 4 / 2**20
-        if memory is not None:
-            result["training_memory"] = memory.totals()
-        show_json({"network": net.name, "input": list(net.input_shape), **result})
-        return
+    result = {"network": net.name, "input": list(net.input_shape), **costs.to_dict()}
+    for layer in result["layers"]:
+        layer["gflops"] = layer["flops"] / 1e9
+        layer["param_mb"] = layer["parameters"] * 4 / MIB
+        layer["memory_mb"] = layer["activations"] * 4 / MIB
     title = f"{net.name}, input {' x '.join(map(str, net.input_shape))}"
-    totals = totals_table({"total": costs.totals()}, title)
-    show(Group(costs_table(costs.to_dict()["layers"]), "", totals))
-    if memory is not None:
-        show(Group("", memory_table(memory.totals(), optimizer)))
+    parts: list[RenderableType] = [
+        costs_table(result["layers"]),
+        "",
+        totals_table({"total": costs.totals()}, title),
+    ]
+    if training:
+        memory = predict_training_memory(net.model, net.input_shape, optimizer=optimizer).totals()
+        result["training_memory"] = memory
+        parts += ["", memory_table(memory, optimizer)]
+    output.show(result, Group(*parts))
     if costs.not_counted:
         output.say(f"Operations not counted ({convention}): {', '.join(costs.not_counted)}")
     output.say(f"Next: {prune_hint(context, net)}")

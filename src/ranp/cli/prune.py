@@ -28,8 +28,7 @@ def command(
     scoring: ScoringOptions,
     output: Output,
     sparsity: Annotated[
-        float | None,
-        typer.Option(help="Share of neurons to remove, in the place of budgets."),
+        float | None, typer.Option(help="Share of neurons to remove, in the place of budgets.")
     ] = None,
     batch: BatchOption = 1,
     auto: Annotated[

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from ranp.cli._cells import CellOptions, cell_progress
-from ranp.cli._common import command_line, show, show_json
+from ranp.cli._common import command_line
 from ranp.cli._options import Output, grouped
 from ranp.errors import UsageError
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from ranp.report.table import ComparisonTable, Group
 
 
 @grouped
@@ -37,13 +33,13 @@ def command(
         Literal["paper", "small", "smoke"],
         typer.Option(help="The paper's size, CPU minutes, or seconds to a minute."),
     ] = "smoke",
-    seeds: Annotated[int, typer.Option(min=1, help="How many; they count from 0.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, which count from 0.")] = 1,
     resources_only: Annotated[
         bool, typer.Option("--resources-only", help="Score and count; train nothing.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="For tables, pages, pictures and the store.")] = Path(
-        "out/reproduce"
-    ),
+    out: Annotated[
+        Path, typer.Option(help="Directory for tables, pages, pictures and the store.")
+    ] = Path("out/reproduce"),
     listed: Annotated[bool, typer.Option("--list", help="Name all of them, and exit.")] = False,
 ) -> None:
     """Make a table or figure of the paper, beside the paper's own figures."""
@@ -59,6 +55,7 @@ def command(
 
     from ranp.experiments.reproduce import reproduce
     from ranp.experiments.reproduce.study import Study
+    from ranp.report.terminal import comparison_tables
 
     jobs = cells.parse_jobs()
     store = cells.open_store(out / "cells", Study)
@@ -66,12 +63,8 @@ def command(
     output.say(f"{experiment.paper}, {experiment.about}: scale {scale}, in {out}")
     with cell_progress(output, "cells", _describe) as on_cell:
         table, files = reproduce(name, study, out / scale, on_cell, command_line())
-    if output.as_json:
-        show_json({"files": [str(path) for path in files], **table.to_dict()})
-    else:
-        for group in table.groups():
-            show(_table(table, group))
-            show("")
+    record = {"files": [str(path) for path in files], **table.to_dict()}
+    output.show(record, comparison_tables(table))
     output.say(f"Written: {files[0]} and {', '.join(path.suffix for path in files[1:])}")
     given = "" if data is None else f" --data {data}"
     further = f"{name} --scale paper{given}" if scale != "paper" else "--list"
@@ -86,8 +79,8 @@ def _list(output: Output) -> None:
     result = table(*headings, title="Tables and figures of the paper")
     for e in EXPERIMENTS.values():
         result.add_row(e.name, e.paper, e.about, "yes" if e.trains else "no")
-    keys = ("name", "paper", "about", "trains")
-    output.show([{key: getattr(e, key) for key in keys} for e in EXPERIMENTS.values()], result)
+    rows = [asdict(e) for e in EXPERIMENTS.values()]
+    output.show([{key: row[key] for key in row if key != "module"} for row in rows], result)
 
 
 def _data_sets(data: Path | None) -> dict[str, Path]:
@@ -110,35 +103,14 @@ def _data_sets(data: Path | None) -> dict[str, Path]:
 
 def _describe(cell: Mapping[str, Any], done: int, total: int) -> tuple[str, str | None]:
     """Return a cell in a few words, and a line if it takes long."""
-    about = _about(cell)
-    slow = cell["kind"] in ("scores of samples", "training")
-    return about, f"  {done}/{total} cells done; now {about}" if slow else None
-
-
-def _about(cell: Mapping[str, Any]) -> str:
-    """Describe a cell in a few words."""
     if cell["kind"] == "training":
         config = cell["config"]
         method = cell["plan"]["method"] if "plan" in cell else "full"
-        return f"training {config['recipe']}, {method}, seed {config['seed']}"
-    network = cell["network"]["name"]
-    if cell["kind"] == "scores of samples":
-        return f"scoring {network} on {cell['data']}, {cell['weights']}, seed {cell['seed']}"
-    return f"{cell['kind']} of {network}, {cell.get('method', 'ranp-f')}"
-
-
-def _table(beside: ComparisonTable, group: Group) -> Table:
-    """Return the rows of a group, for the terminal."""
-    from ranp.report.terminal import numbers, table
-
-    result = table(
-        "",
-        *numbers(*(column.title for column in group.columns)),
-        "",
-        title=f"{beside.title}: {group.title}",
-        caption="ours / paper's (difference)",
-    )
-    for row in group.rows:
-        cells = [beside.cell(row, column) for column in group.columns]
-        result.add_row(row.label.replace("`", ""), *cells, beside.verdict(row))
-    return result
+        about = f"training {config['recipe']}, {method}, seed {config['seed']}"
+    elif cell["kind"] == "scores of samples":
+        network = f"{cell['network']['name']} on {cell['data']}"
+        about = f"scoring {network}, {cell['weights']}, seed {cell['seed']}"
+    else:
+        network = cell["network"]["name"]
+        return f"{cell['kind']} of {network}, {cell.get('method', 'ranp-f')}", None
+    return about, f"  {done}/{total} cells done; now {about}"

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from ranp.cli._common import show, show_json
 from ranp.cli._options import Output, grouped
 
 
@@ -23,9 +22,6 @@ def command(
     from ranp.training.listing import list_runs
 
     runs = list_runs(directory)
-    if output.as_json:
-        show_json(runs)
-        return
     results = numbers("mean", "std", "GFLOPs", "seconds")
     title = f"Runs in {directory}"
     rows = table("run", "network", *numbers("epochs"), "metric", *results, title=title)
@@ -40,7 +36,7 @@ def command(
             _number(run["gflops"], ".2f"),
             _number(run["seconds"], ".0f"),
         )
-    show(rows)
+    output.show(runs, rows)
     output.say(f"Next: ranp evaluate {directory / runs[0]['name'] if runs else 'RUN'}")
 
 

@@ -65,14 +65,8 @@ def command(
         coupled = chooser.max_sparsity("coupled")
     if output.as_json:
         plan = make_plan(chooser, largest, traced.protect, net.name)
-        show_json(
-            {
-                **plan.summary(),
-                "max_sparsity": largest,
-                "rule": rule,
-                "max_sparsity_coupled": coupled,
-            }
-        )
+        found = {"max_sparsity": largest, "rule": rule, "max_sparsity_coupled": coupled}
+        show_json({**plan.summary(), **found})
     else:
         typer.echo(
             f"{choice.method.name} on {net.name}: every layer keeps a neuron up to sparsity "
@@ -81,7 +75,7 @@ def command(
         if coupled > largest:
             output.say(
                 "That is by each layer's own mask, as in the paper. Tied layers keep what one of "
-                f"them keeps: `ranp prune` goes up to {floor_sparsity(coupled)}.",
+                f"them keeps: `ranp prune` goes up to {floor_sparsity(coupled)}."
             )
     sparsity = float(floor_sparsity(0.8 * largest))
     if scores is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -63,11 +64,15 @@ def command(
     pruned = _changes(method, sparsity, prune_size)
     config = changing.load(recipe, data, pruned, say=output.say)
     if print_config:
-        _print_config(config)
+        import yaml
+
+        typer.echo(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), nl=False)
         return
 
     from lightning_fabric.utilities.rank_zero import rank_zero_only
 
+    from ranp.cli._training_bar import TrainingBar
+    from ranp.pruning import find_method
     from ranp.signals import Interrupted
     from ranp.training.job import Job
     from ranp.training.run import train
@@ -82,10 +87,12 @@ def command(
     )
     first = rank_zero_only.rank == 0
     if first:
-        _check_method(config)
+        if config.pruning.method is not None:
+            find_method(config.pruning.method)  # refused before anything is written
         output.say(f"Run directory: {job.directory}")
     try:
-        with _progress(config, output.quiet or not first) as listener:
+        shown = first and not output.quiet
+        with TrainingBar(config.epochs) if shown else nullcontext() as listener:
             again = resume is not None
             record = train(job, resume=again, devices=devices, nodes=nodes, listener=listener)
     except Interrupted as error:
@@ -120,34 +127,6 @@ def default_directory(config: Config, plan: Path | None, smoke: bool) -> Path:
     elif config.pruning.method is not None:
         parts.append(f"{config.pruning.method}-{config.pruning.sparsity:g}")
     return Path("runs") / "-".join([*parts, f"seed{config.seed}"])
-
-
-def _check_method(config: Config) -> None:
-    """Refuse an unknown method before anything is written."""
-    from ranp.pruning import find_method
-
-    if config.pruning.method is not None:
-        find_method(config.pruning.method)
-
-
-def _print_config(config: Config) -> None:
-    import yaml
-
-    typer.echo(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), nl=False)
-
-
-def _progress(config: Config, quiet: bool) -> Any:
-    """Return a live bar for a terminal, else a listener that prints a line per epoch."""
-    from contextlib import nullcontext
-
-    from rich.console import Console
-
-    from ranp.cli._training_bar import EpochLines, TrainingBar
-
-    if quiet:
-        return nullcontext()
-    console = Console(stderr=True)
-    return TrainingBar(console, config) if console.is_terminal else nullcontext(EpochLines(config))
 
 
 def _summary(record: dict[str, Any]) -> RenderableType:

@@ -18,6 +18,7 @@ from ranp import pipeline
 from ranp.datasets import Dataset, synthesise
 from ranp.datasets.cases import Cases
 from ranp.datasets.loader import Loader
+from ranp.display import MIB
 from ranp.errors import InfeasibleError, UsageError
 from ranp.experiments.cpu_clock import CpuClock
 from ranp.files import canonical_json, sha256
@@ -38,8 +39,7 @@ from ranp.training.preparation import open_split, open_splits, stored_plan
 from ranp.training.run import train
 from ranp.trials.store import Cell, Store
 
-_MIB = 2**20
-_STORED = {"flops": ("gflops", 1e9), "activations": ("memory", float(_MIB))}
+_STORED = {"flops": ("gflops", 1e9), "activations": ("memory", float(MIB))}
 """Names and units of resources in cells, as in the first stores; others are stored as they are."""
 
 
@@ -53,7 +53,7 @@ def load_budget(stored: Mapping[str, Any]) -> Budget:
     """Return the budget of a cell."""
     resource, amount = stored["resource"], stored["amount"]
     if resource == "memory":
-        return Budget("activations", amount * _MIB)
+        return Budget("activations", amount * MIB)
     return Budget(resource, amount)
 
 
@@ -348,7 +348,7 @@ def _describe(wanted: TrainingCell, traced: Traced, plan: Plan | None) -> dict[s
     return {
         **_costs(wanted, costs),
         "sparsity": None if plan is None else plan.settings["sparsity"],
-        "step_mb": memory.peak / _MIB,
+        "step_mb": memory.peak / MIB,
         "one_neuron": [n for n, each in layers.items() if len(each.kept) == 1 < each.neurons],
         "full": _totals(full_costs),
     }

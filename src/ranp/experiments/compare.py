@@ -106,11 +106,9 @@ class Design:
 
     def cell(self, method: str, budget: str, seed: int) -> Cell:
         """Return the cell of one run."""
-        pruning, limit = self.config.pruning.model_copy(update={"method": None}), None
-        if method != FULL:
-            name = SAME_AT_A_BUDGET.get(method, method)
-            pruning = self.config.pruning.model_copy(update={"method": name})
-            limit = self.budgets[budget]
+        pruned = None if method == FULL else SAME_AT_A_BUDGET.get(method, method)
+        limit = None if pruned is None else self.budgets[budget]
+        pruning = self.config.pruning.model_copy(update={"method": pruned})
         config = self.config.model_copy(update={"pruning": pruning, "seed": seed})
         return TrainingCell(config, limit, self.data).to_dict()
 
@@ -139,11 +137,7 @@ def checked_methods(names: Sequence[str], also: Sequence[str] = ()) -> tuple[str
 
 
 def make_design(
-    cells: TrainingCells,
-    config: Config,
-    methods: Sequence[str],
-    budgets: Iterable[str],
-    seeds: int,
+    cells: TrainingCells, config: Config, methods: Sequence[str], budgets: Iterable[str], seeds: int
 ) -> Design:
     """Check what was asked for, and turn shares of the full network into figures.
 

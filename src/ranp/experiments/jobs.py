@@ -123,7 +123,7 @@ def _device(number: int) -> str | None:
 def _help(
     device: str | None, setup: _Setup, store: Store, cells: Sequence[Cell], compute: Compute
 ) -> None:
-    """Compute cells; one that fails is left to the process that started this one, which tells."""
+    """Compute cells; one that fails is left to the parent process, which reports it."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if device is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = device

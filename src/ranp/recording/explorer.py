@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ranp.display import MIB
 from ranp.pruning import METHODS, Chooser
 from ranp.pruning.methods import Method
 from ranp.pruning.selection import GLOBAL
@@ -56,10 +57,7 @@ def _is_scored(row: Method, chooser: Chooser) -> bool:
 
 
 def explorer(
-    chooser: Chooser,
-    planned: float | None,
-    rows: Sequence[Sequence[int]],
-    sizes: Sequence[int],
+    chooser: Chooser, planned: float | None, rows: Sequence[Sequence[int]], sizes: Sequence[int]
 ) -> dict[str, Any]:
     """Tabulate the choices of every method at sparsities from 0 to 1.
 
@@ -120,7 +118,7 @@ def _tabulate(
         "kept": pack(table["neurons"][1:]),
         **{key: pack(shares[key]) for key in ("flops", "parameters", "activations")},
         "totals": [
-            [flops / 1e9, parameters * 4 / 2**20, activations * 4 / 2**20, neurons]
+            [flops / 1e9, parameters * 4 / MIB, activations * 4 / MIB, neurons]
             for flops, parameters, activations, neurons in zip(
                 *(totals[k] for k in ("flops", "parameters", "activations", "neurons")), strict=True
             )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -118,12 +117,14 @@ def environment() -> dict[str, str]:
 def _rows(full: Costs, slim: Costs) -> list[dict[str, Any]]:
     """Return what every leaf module costs before and after."""
     columns = ("neurons", "flops", "parameters", "activations")
-    rows = []
-    for before, after in zip(full.layers, slim.layers, strict=True):
-        b, a = asdict(before), asdict(after)
-        pairs = {column: [b[column], a[column]] for column in columns}
-        rows.append({"name": before.name, "kind": before.kind, **pairs})
-    return rows
+    return [
+        {
+            "name": before.name,
+            "kind": before.kind,
+            **{column: [getattr(each, column) for each in (before, after)] for column in columns},
+        }
+        for before, after in zip(full.layers, slim.layers, strict=True)
+    ]
 
 
 def _layers(chooser: Chooser, full: Costs, plan: Plan) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,6 +36,11 @@ def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
     first = math.floor(low / step + 1e-9)
     last = math.ceil(high / step - 1e-9)
     return [round(i * step, 12) for i in range(first, last + 1)]
+
+
+def _linear(low: float, high: float, length: float) -> Callable[[float], float]:
+    """Return the place of a value on an axis of a length; that of an empty range is its start."""
+    return lambda value: (value - low) / ((high - low) or 1) * length
 
 
 # The network as a picture.
@@ -213,23 +218,20 @@ def line_chart(
     x_low, x_high = min(x for x, _ in points), max(x for x, _ in points)
     values = [y for _, y in points]
     y_ticks = nice_ticks(0.0 if from_zero else min(values), max(values))
-    y_low, y_high = y_ticks[0], y_ticks[-1] if len(y_ticks) > 1 else y_ticks[0] + 1
-
-    def across(x: float) -> float:
-        return (x - x_low) / ((x_high - x_low) or 1) * width
+    across = _linear(x_low, x_high, width)
+    rise = _linear(y_ticks[0], y_ticks[-1] if len(y_ticks) > 1 else y_ticks[0] + 1, height)
 
     def up(y: float) -> float:
-        return height - (y - y_low) / (y_high - y_low) * height
+        return height - rise(y)
 
     series = []
     for name, line in lines.items():
-        path, before = "", None
+        path = ""
         for x, y in line:
-            if steps and before is not None:
+            if steps and path:
                 path += f"H{across(x):.1f}V{up(y):.1f}"
             else:
                 path += f"{'L' if path else 'M'}{across(x):.1f} {up(y):.1f}"
-            before = y
         closed = f"{path}V{height:.0f}H{across(line[0][0]):.1f}Z"
         series.append(Series(name, path, closed))
     return LineChart(
@@ -275,11 +277,7 @@ class Scatter(Axes):
 
 
 def scatter(
-    points: Sequence[Point],
-    *,
-    width: float = 300,
-    height: float = 210,
-    end: int | None = None,
+    points: Sequence[Point], *, width: float = 300, height: float = 210, end: int | None = None
 ) -> Scatter:
     """Lay out accuracy (up) against a cost (across, logarithmic beyond a factor of 8).
 
@@ -293,23 +291,21 @@ def scatter(
             frontiers are drawn.
     """
     costs = [point.x for point in points]
-    positive = min(costs) > 0
-    logarithmic = positive and max(costs) / min(costs) > 8
+    logarithmic = min(costs) > 0 and max(costs) / min(costs) > 8
     x_ticks = decades(min(costs), max(costs)) if logarithmic else nice_ticks(0, max(costs), 4)
     y_ticks = nice_ticks(min(p.low for p in points), max(p.high for p in points))
     if len(y_ticks) == 1:
         y_ticks = [y_ticks[0] - 1, y_ticks[0], y_ticks[0] + 1]
-    x_low, x_high = x_ticks[0], x_ticks[-1] if len(x_ticks) > 1 else x_ticks[0] + 1
+    x_low, x_high = x_ticks[0], x_ticks[-1]
+    proportional, rise = _linear(x_low, x_high, width), _linear(y_ticks[0], y_ticks[-1], height)
 
     def across(x: float) -> float:
         if logarithmic:
-            share = math.log(x / x_low) / math.log(x_high / x_low)
-        else:
-            share = (x - x_low) / (x_high - x_low)
-        return round(share * width, 1)
+            return round(math.log(x / x_low) / math.log(x_high / x_low) * width, 1)
+        return round(proportional(x), 1)
 
     def up(y: float) -> float:
-        return round(height - (y - y_ticks[0]) / (y_ticks[-1] - y_ticks[0]) * height, 1)
+        return round(height - rise(y), 1)
 
     places = _side_by_side([across(x) for x in costs], width)
     shown = [

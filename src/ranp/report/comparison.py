@@ -53,6 +53,12 @@ class Compared:
     series: str | None = None
     group: str = ""
 
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Ends of the interval; the mean itself if there is none."""
+        low = self.accuracy if self.low is None else self.low
+        return low, self.accuracy if self.high is None else self.high
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -118,6 +124,7 @@ def draw_plots(comparison: Comparison) -> Plots:
     networks = comparison.networks
     series = list(dict.fromkeys(each.series or each.name for each in networks))
     groups = list(dict.fromkeys(each.group for each in networks if each.group))
+    least, most = comparison.bounds
     plots: list[Plot] = []
     for key in DRAWN:
         drawn = [each for each in networks if key in each.costs]
@@ -128,7 +135,8 @@ def draw_plots(comparison: Comparison) -> Plots:
                 each.name,
                 each.costs[key],
                 each.accuracy,
-                *_whiskers(each, comparison.bounds),
+                max(each.interval[0], least),
+                min(each.interval[1], most),
                 series.index(each.series or each.name),
                 groups.index(each.group) if each.group else 0,
             )
@@ -167,18 +175,8 @@ def render_comparison(comparison: Comparison) -> str:
 
 def interval_cell(each: Compared) -> tuple[str, str]:
     """Return the interval as a cell: its text, and its width to sort by."""
-    low, high = _interval(each)
+    low, high = each.interval
     return (f"{low:.2f} to {high:.2f}", repr(high - low)) if high > low else ("", "")
-
-
-def _interval(each: Compared) -> tuple[float, float]:
-    low = each.accuracy if each.low is None else each.low
-    return low, each.accuracy if each.high is None else each.high
-
-
-def _whiskers(each: Compared, bounds: tuple[float, float]) -> tuple[float, float]:
-    low, high = _interval(each)
-    return max(low, bounds[0]), min(high, bounds[1])
 
 
 def _digits(key: str, networks: Sequence[Compared]) -> int:

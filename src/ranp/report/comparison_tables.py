@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from ranp.display import MIB
 from ranp.report.comparison import Compared, Comparison
+from ranp.report.table import csv_text, markdown_table
 from ranp.report.terminal import numbers, table
 
 Result = Mapping[str, Any]
@@ -86,7 +86,7 @@ def markdown(result: Result) -> str:
         metrics = [name for row in at["rows"] for name in row["metrics"]]
         others = [name for name in dict.fromkeys(metrics) if name != result["goal"]]
         lines += [f"### {heading(at)}", ""]
-        lines += _markdown_table(
+        lines += markdown_table(
             [
                 *("method", f"{metric_name(result['goal'] or 'accuracy')}, %", "95 % interval"),
                 *(f"{metric_name(name)}, %" for name in others),
@@ -98,7 +98,7 @@ def markdown(result: Result) -> str:
         compared = [row for row in at["rows"] if row["difference"] is not None]
         if compared:
             lines += ["", f"Against {reference}, seed by seed:", ""]
-            lines += _markdown_table(
+            lines += markdown_table(
                 ["method", "difference, points", "95 % interval", "p", "p, Holm", "p, sign-flip"],
                 [
                     [
@@ -130,17 +130,9 @@ def _markdown_row(result: Result, row: Mapping[str, Any], others: Sequence[str])
     ]
 
 
-def _markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [
-        " | ".join(headings),
-        " | ".join(["---", *["---:"] * (len(headings) - 1)]),
-        *(" | ".join(row) for row in rows),
-    ]
-
-
 def summary_csv(result: Result) -> str:
     """Return CSV with a line for every method and budget; accuracies are shares of 1."""
-    return _csv(
+    return csv_text(
         {
             "budget": at["budget"],
             "method": row["method"],
@@ -149,9 +141,7 @@ def summary_csv(result: Result) -> str:
             **row["means"],
             "worst_deviation": row["worst_deviation"],
             **_prefixed(
-                "difference",
-                row["difference"],
-                ("mean", "low", "high", "p", "p_holm", "p_flip"),
+                "difference", row["difference"], ("mean", "low", "high", "p", "p_holm", "p_flip")
             ),
             "reason": " ".join(row["reasons"]),
         }
@@ -162,7 +152,7 @@ def summary_csv(result: Result) -> str:
 
 def runs_csv(result: Result) -> str:
     """Return CSV with a line for every run."""
-    return _csv(
+    return csv_text(
         {
             "budget": at["budget"],
             "method": row["method"],
@@ -218,7 +208,7 @@ def _compared(result: Result, at: Mapping[str, Any], row: Mapping[str, Any], nam
         high=None if accuracy["high"] is None else 100 * accuracy["high"],
         costs={
             "gflops": means["gflops"],
-            "param_mb": means["parameters"] * 4 / 2**20,
+            "param_mb": means["parameters"] * 4 / MIB,
             "memory_mb": means["memory_mb"],
             time_key(result)[0]: means[time_key(result)[0]],
         },
@@ -284,13 +274,3 @@ def _figure(value: float | None, digits: int) -> str:
 
 def _prefixed(prefix: str, values: Mapping[str, Any] | None, keys: Sequence[str]) -> dict[str, Any]:
     return {f"{prefix}_{key}": None if values is None else values[key] for key in keys}
-
-
-def _csv(rows: Iterator[dict[str, Any]]) -> str:
-    lines = list(rows)
-    output = io.StringIO()
-    names = list(dict.fromkeys(name for line in lines for name in line))
-    writer = csv.DictWriter(output, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return output.getvalue()

@@ -47,13 +47,8 @@ def draw_retained(
         full: Neurons of the full network.
         kept: Kept neurons by method.
     """
-    pyplot = pyplot_module()
-    figure, axes = pyplot.subplots(figsize=(8.5, 3.6))
-    width = 0.8 / len(kept)
-    axes.bar(range(len(layers)), full, width=0.9, color="#e4e4e4", label="full", zorder=1)
-    for i, (method, numbers) in enumerate(kept.items()):
-        places = [layer - 0.4 + (i + 0.5) * width for layer in range(len(layers))]
-        axes.bar(places, numbers, width=width, color=PALETTE[i], label=method, zorder=2)
+    figure, axes = pyplot_module().subplots(figsize=(8.5, 3.6))
+    layer_bars(axes, range(len(layers)), full, kept)
     axes.set_xticks(range(len(layers)), layers, rotation=45, ha="right", fontsize=8)
     axes.set_ylabel("neurons")
     axes.set_title("Neurons kept in every layer", loc="left", fontsize=11)
@@ -74,8 +69,7 @@ def draw_convergence(
         curves: By network, (seconds, loss) after each step.
         caption: Title of the figure.
     """
-    pyplot = pyplot_module()
-    figure, axes = pyplot.subplots(figsize=(6.4, 3.6))
+    figure, axes = pyplot_module().subplots(figsize=(6.4, 3.6))
     for i, (name, points) in enumerate(curves.items()):
         seconds, losses = zip(*points, strict=True)
         label = f"{name}: {len(points)} steps"
@@ -87,6 +81,17 @@ def draw_convergence(
     clean(axes)
     axes.legend(frameon=False, fontsize=8)
     save_figure(figure, path)
+
+
+def layer_bars(
+    axes: Any, places: Sequence[int], full: Sequence[float], kept: Mapping[str, Sequence[float]]
+) -> None:
+    """Draw neurons per layer: the full network in grey, each method's in front of it."""
+    width = 0.8 / len(kept)
+    axes.bar(places, full, width=0.9, color="#e4e4e4", label="full", zorder=1)
+    for i, (method, numbers) in enumerate(kept.items()):
+        beside = [place - 0.4 + (i + 0.5) * width for place in places]
+        axes.bar(beside, numbers, width=width, color=PALETTE[i], label=method, zorder=2)
 
 
 def clean(axes: Any) -> None:

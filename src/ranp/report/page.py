@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ranp.display import MIB
 from ranp.files import write_text
 from ranp.report.rendering import digits_for, figure, render
 from ranp.report.runs import StoredRun, load_run
@@ -21,8 +22,6 @@ from ranp.report.sections import (
     stages,
     timeline,
 )
-
-_MIB = 2**20
 
 
 def write_report(path: str | Path, out: str | Path | None = None) -> Path:
@@ -44,7 +43,7 @@ def write_report(path: str | Path, out: str | Path | None = None) -> Path:
 def render_report(run: StoredRun) -> str:
     """Return the report of a run as HTML."""
     record = run.pruning or {}
-    costs, rankings = _costs(run), stages(record)
+    costs, rankings, blocks = _costs(run), stages(record), blocks_of(record)
     data = _page_data(record, rankings) if "explorer" in record else None
     at = data["plan"]["sparsity"] if data else None
     return render(
@@ -56,9 +55,9 @@ def render_report(run: StoredRun) -> str:
         fit=record.get("fit"),
         digits={each.key: each.digits for each in costs},
         record=record,
-        blocks=blocks_of(record) if record else [],
-        charts=layer_charts(record),
-        picture=picture(record),
+        blocks=blocks,
+        charts=layer_charts(record, blocks),
+        picture=picture(record, blocks),
         layer_table=layer_table(record),
         stages=rankings,
         planned=data["sparsities"].index(at) if data and at is not None else 0,
@@ -174,7 +173,7 @@ def _measured(record: Mapping[str, Any]) -> list[Figure]:
         return []
     shown = (
         ("seconds", "Training step", "ms", 1000.0),
-        ("peak_bytes", "Peak of a training step", "MB", 1 / _MIB),
+        ("peak_bytes", "Peak of a training step", "MB", 1 / MIB),
     )
     return [
         _figure(
@@ -196,11 +195,8 @@ def _accuracy(run: StoredRun) -> list[Figure]:
 
 
 def _title(run: StoredRun) -> str:
-    if run.pruning and run.pruning.get("network"):
-        return str(run.pruning["network"])
-    if run.training and run.training.get("recipe"):
-        return str(run.training["recipe"])
-    return run.name
+    network, recipe = (run.pruning or {}).get("network"), (run.training or {}).get("recipe")
+    return str(network or recipe or run.name)
 
 
 def _facts(run: StoredRun) -> list[tuple[str, str]]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ranp.report.figures import PALETTE, clean, pyplot_module, save_figure
+from ranp.report.figures import PALETTE, clean, layer_bars, pyplot_module, save_figure
+from ranp.report.table import ComparisonTable, Figure, Group, Row
 
 _PAGE = 10.0  # inches: readable at page width
 _MARKERS = "osD^vPX*"
@@ -111,34 +112,29 @@ def _importance(axes: Any, layers: Sequence[Sequence[float]]) -> None:
     axes.set_xticks(range(1, len(layers) + 1, step))
 
 
-@dataclass(frozen=True)
-class Retained:
-    """Neurons per layer of a network.
+def draw_retained_ratio(path: str | Path, table: ComparisonTable) -> None:
+    """Draw the retained ratio and number of neurons in every layer, a row per network.
 
-    Attributes:
-        full: Neurons of each layer of the full network.
-        kept: The same by method.
+    Args:
+        path: Path of the picture.
+        table: Neurons by layer: of the full network in the first column, then by method.
     """
-
-    full: Sequence[int]
-    kept: Mapping[str, Sequence[int]]
-
-
-def draw_retained_ratio(path: str | Path, panels: Mapping[str, Retained]) -> None:
-    """Draw the retained ratio and number of neurons in every layer, a row per network."""
-    figure, grid = _grid(len(panels), 2, 2.8 * len(panels))
-    for (ratio, numbers), (title, panel) in zip(grid, panels.items(), strict=True):
-        layers = range(1, len(panel.full) + 1)
-        width = 0.8 / len(panel.kept)
-        numbers.bar(layers, panel.full, width=0.9, color="#e4e4e4", label="full")
-        for i, (method, kept) in enumerate(panel.kept.items()):
-            color = PALETTE[i]
-            shares = [k / n for k, n in zip(kept, panel.full, strict=True)]
-            ratio.plot(layers, shares, _MARKERS[i] + "-", color=color, markersize=4, label=method)
-            places = [layer - 0.4 + (i + 0.5) * width for layer in layers]
-            numbers.bar(places, kept, width=width, color=color, label=method)
-        _label(ratio, f"{title}: retained ratio", "layer", "retained / all")
-        _label(numbers, f"{title}: neurons per layer", "layer", "neurons")
+    groups = table.groups()
+    figure, grid = _grid(len(groups), 2, 2.8 * len(groups))
+    for (ratio, numbers), group in zip(grid, groups, strict=True):
+        neurons = {
+            column.title: [row.figures[column.key].ours[0] for row in group.rows]
+            for column in group.columns
+        }
+        full = neurons.pop(group.columns[0].title)
+        layers = range(1, len(full) + 1)
+        layer_bars(numbers, layers, full, neurons)
+        for i, (method, kept) in enumerate(neurons.items()):
+            shares = [k / n for k, n in zip(kept, full, strict=True)]
+            style = {"color": PALETTE[i], "markersize": 4, "label": method}
+            ratio.plot(layers, shares, _MARKERS[i] + "-", **style)
+        _label(ratio, f"{group.title}: retained ratio", "layer", "retained / all")
+        _label(numbers, f"{group.title}: neurons per layer", "layer", "neurons")
         ratio.set_ylim(0, 1.05)
         numbers.set_yscale("log", base=2)
         numbers.set_ylim(bottom=0.7)  # a single neuron is seen, too
@@ -199,109 +195,97 @@ def _curve(axes: Any, points: Curve, color: str, line: str, marker: str, label: 
     axes.plot(xs, ys, line, marker=marker, color=color, markersize=3, linewidth=1.3, label=label)
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How a network learned.
+def draw_learning(
+    path: str | Path, runs: Mapping[str, Sequence[Mapping[str, Any]]], metric: str, name: str
+) -> None:
+    """Draw loss and metric against epochs and against time, as the paper's Fig. 5.
 
-    Attributes:
-        epochs: Epochs.
-        hours: Training time at the end of each.
-        loss: Mean loss of each.
-        metric: Metric of each, in per cent.
+    Args:
+        path: Path of the picture.
+        runs: By network, the lines that its epochs have stored.
+        metric: Key of the metric; epochs without it are not drawn.
+        name: Name of the metric for people.
     """
-
-    epochs: Sequence[int]
-    hours: Sequence[float]
-    loss: Sequence[float]
-    metric: Sequence[float]
-
-
-def draw_learning(path: str | Path, runs: Mapping[str, Progress], metric: str) -> None:
-    """Draw loss and metric against epochs and against time, as the paper's Fig. 5."""
     figure, grid = _grid(2, 2, 5.2, width=0.8 * _PAGE)
-    longest = max(run.hours[-1] for run in runs.values())
-    scale, unit = (1.0, "hours") if longest >= 2 else (60.0, "minutes")
-    if longest * 60 < 2:
-        scale, unit = 3600.0, "seconds"
-    for i, (name, run) in enumerate(runs.items()):
-        times = [hours * scale for hours in run.hours]
-        for row, ys in enumerate((run.loss, run.metric)):
-            for axes, xs in zip(grid[row], (run.epochs, times), strict=True):
-                axes.plot(xs, ys, _MARKERS[i] + "-", color=PALETTE[i], markersize=3, label=name)
-    for row, label in zip(grid, ("training loss", f"{metric} (%)"), strict=True):
+    measured = {label: [e for e in epochs if "metrics" in e] for label, epochs in runs.items()}
+    longest = max(epochs[-1]["seconds"] for epochs in measured.values())
+    unit, seconds = "hours", 3600.0
+    if longest < 2 * 3600:
+        unit, seconds = ("minutes", 60.0) if longest >= 2 * 60 else ("seconds", 1.0)
+    for i, (label, epochs) in enumerate(measured.items()):
+        numbers = [epoch["epoch"] for epoch in epochs]
+        times = [epoch["seconds"] / seconds for epoch in epochs]
+        losses = [epoch["loss"] for epoch in epochs]
+        reached = [100 * epoch["metrics"][metric] for epoch in epochs]
+        for row, ys in zip(grid, (losses, reached), strict=True):
+            for axes, xs in zip(row, (numbers, times), strict=True):
+                axes.plot(xs, ys, _MARKERS[i] + "-", color=PALETTE[i], markersize=3, label=label)
+    for row, ylabel in zip(grid, ("training loss", f"{name} (%)"), strict=True):
         for axes, xlabel in zip(row, ("epochs", f"{unit} of training"), strict=True):
             _label(axes, x=xlabel)
             axes.set_xlim(left=0)
             axes.xaxis.get_major_locator().set_params(integer=True)
-        _label(row[0], y=label)
+        _label(row[0], y=ylabel)
     _save(figure, grid[0][0], path)
 
 
-@dataclass(frozen=True)
-class Point:
-    """A network in the plane of resources.
-
-    Attributes:
-        gflops: Its FLOPs; where `printed` has another scale, shares of the full network.
-        memory: Its memory.
-        loss: Of accuracy against the full network, in points; nothing where nothing was trained.
-    """
-
-    gflops: float
-    memory: float
-    loss: float | None = None
-
-
-@dataclass(frozen=True)
-class Overview:
-    """Methods on one network.
-
-    Attributes:
-        ours: Our networks, by method.
-        printed: The paper's, by method.
-        metric: Name of the accuracy.
-    """
-
-    ours: Mapping[str, Point]
-    printed: Mapping[str, Point]
-    metric: str
-
-
-def draw_overview(path: str | Path, panels: Mapping[str, Overview], unit: tuple[str, str]) -> None:
+def draw_overview(
+    path: str | Path, panels: Sequence[tuple[Group, str, str]], units: Mapping[str, str]
+) -> None:
     """Draw memory, and the loss of accuracy, against FLOPs: bottom left is the best.
 
     Args:
         path: Path of the picture.
-        panels: A column for each.
-        unit: Units of FLOPs and of memory.
+        panels: A column for each: rows by method, the full network first; key and name of the
+            accuracy.
+        units: Keys of FLOPs and of memory, and what they are measured in.
     """
-    trained = any(p.loss is not None for panel in panels.values() for p in panel.ours.values())
+    trained = any(_loss(group, metric, 0)[0] is not None for group, metric, _ in panels)
     figure, grid = _grid(1 + trained, len(panels), 5.4 if trained else 3.0)
-    for column, (title, panel) in enumerate(panels.items()):
-        for i, (method, point) in enumerate(panel.ours.items()):
-            style = {"color": _BY_METHOD[i], "marker": _MARKERS[i], "linestyle": "none"}
-            for points, fill in ((panel.ours, "full"), (panel.printed, "none")):
-                if method not in points:
-                    continue
-                each = points[method]
-                label = method if fill == "full" else None
-                shown = {**style, "fillstyle": fill, "markersize": 6 if fill == "full" else 10}
-                grid[0][column].plot(each.gflops, each.memory, label=label, **shown)
-                if trained and each.loss is not None:
-                    grid[1][column].plot(each.gflops, each.loss, **shown)
-            if trained and point.loss is None:
-                grid[1][column].set_visible(False)
-        grid[0][column].plot([], [], marker="o", markersize=10, label="the paper's", **_HOLLOW)
-        shown_points = [*panel.ours.values(), *panel.printed.values()]
-        _logarithmic(grid[0][column], "y", [each.memory for each in shown_points])
+    (gflops, across), (memory, up) = units.items()
+    for column, (group, metric, name) in enumerate(panels):
+        above, below = grid[0][column], grid[1][column] if trained else None
+        for i, row in enumerate(group.rows):
+            losses = _loss(group, metric, i)
+            points = zip(_both(row, gflops), _both(row, memory), losses, strict=True)
+            for (x, y, loss), ours in zip(points, (True, False), strict=True):
+                _point(above, x, y, i, ours, row.label if ours else None)
+                if below is not None and loss is not None:
+                    _point(below, x, loss, i, ours)
+            if below is not None and losses[0] is None:
+                below.set_visible(False)
+        above.plot([], [], marker="o", markersize=10, label="the paper's", **_HOLLOW)
+        _logarithmic(above, "y", [each for row in group.rows for each in _both(row, memory)])
         for axes in grid[:, column]:
-            _logarithmic(axes, "x", [each.gflops for each in shown_points])
-            _label(axes, x=unit[0])
-        _label(grid[0][column], title)
-        if trained:
-            _label(grid[1][column], y=f"loss of {panel.metric} (points)")
-    _label(grid[0][0], y=unit[1])
+            _logarithmic(axes, "x", [each for row in group.rows for each in _both(row, gflops)])
+            _label(axes, x=across)
+        _label(above, group.title)
+        if below is not None:
+            _label(below, y=f"loss of {name} (points)")
+    _label(grid[0][0], y=up)
     _save(figure, grid[0][0], path)
+
+
+def _both(row: Row, key: str) -> tuple[float, float]:
+    """Return our figure and the printed one."""
+    return row.figures[key].mean or 0.0, row.figures[key].printed or 0.0
+
+
+def _loss(group: Group, metric: str, row: int) -> tuple[float | None, float | None]:
+    """Return what our network and the printed one lose against the full one, in points."""
+    full, own = (group.rows[i].figures.get(metric, Figure()) for i in (0, row))
+    pairs = ((full.mean, own.mean), (full.printed, own.printed))
+    ours, printed = (None if a is None or b is None else a - b for a, b in pairs)
+    return ours, printed
+
+
+def _point(
+    axes: Any, x: float, y: float, method: int, ours: bool, label: str | None = None
+) -> None:
+    """Draw a network: ours filled, the paper's hollow."""
+    style = {"color": _BY_METHOD[method], "marker": _MARKERS[method], "linestyle": "none"}
+    fill, size = ("full", 6) if ours else ("none", 10)
+    axes.plot(x, y, fillstyle=fill, markersize=size, label=label, **style)
 
 
 def _logarithmic(axes: Any, which: str, values: Sequence[float]) -> None:

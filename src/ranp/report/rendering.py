@@ -47,7 +47,7 @@ def render(
             f"script-src {' '.join(_source_hash(text) for text in scripts)}",
         ]
     )
-    frame = {"style": _asset("page.css"), "scripts": scripts, "policy": policy}
+    frame = {"scripts": scripts, "policy": policy}
     head = {"crumb": crumb, "title": title, "facts": facts, "command": command, "about": about}
     return templates().get_template(template).render({**frame, **head, **content})
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from ranp.display import MIB
 from ranp.report.charts import LineChart, Picture, decades, line_chart, network_picture
 from ranp.report.rendering import figure
 from ranp.report.runs import StoredRun
 
-_MIB = 2**20
 _TABLE_ROWS = 40
 
 STAGES = {
@@ -38,25 +38,24 @@ class Table:
 
 def blocks_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the layers to show: each for itself, or summed up by block in a deep network."""
-    layers = record["layers"]
+    layers = record.get("layers", [])
     sizes = record.get("blocks") or [(layer["name"], 1) for layer in layers]
     result, start = [], 0
     for name, size in sizes:
         members = layers[start : start + size]
         start += size
-        block = {key: sum(each.get(key, 0) for each in members) for key in _SUMMED}
+        summed = ("neurons", "kept", "fixed")
+        block = {key: sum(each.get(key, 0) for each in members) for key in summed}
         rows = [row for each in members for row in each.get("rows", ())]
-        result.append({"name": name, **block, "rows": rows})
+        result.append({"name": name, "layers": size, **block, "rows": rows})
     return result
 
 
-_SUMMED = ("neurons", "kept", "fixed")
-
-
-def _block_topology(record: Mapping[str, Any]) -> Mapping[str, Any]:
+def _block_topology(
+    topology: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     """Return how blocks follow each other, as `ranp.recording.topology` has it of layers."""
-    topology = record["topology"]
-    sizes = [size for _, size in record.get("blocks") or [("", 1)] * len(record["layers"])]
+    sizes = [block["layers"] for block in blocks]
     owner = [number for number, size in enumerate(sizes) for _ in range(size)]
     firsts = [0, *accumulate(sizes)][:-1]
     between = {
@@ -94,16 +93,17 @@ class LayerChart:
 # Quantity, title, and its units from large to small with what one counted thing is in them.
 _MEASURES = (
     ("flops", "Operations", (("GFLOPs", 1e-9), ("MFLOPs", 1e-6), ("kFLOPs", 1e-3))),
-    ("activations", "Activation memory", (("MB", 4 / 2**20), ("kB", 4 / 2**10))),
-    ("parameters", "Parameters", (("MB", 4 / 2**20), ("kB", 4 / 2**10))),
+    ("activations", "Activation memory", (("MB", 4 / MIB), ("kB", 4 / 2**10))),
+    ("parameters", "Parameters", (("MB", 4 / MIB), ("kB", 4 / 2**10))),
 )
 
 
-def layer_charts(record: Mapping[str, Any]) -> list[LayerChart]:
+def layer_charts(
+    record: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]]
+) -> list[LayerChart]:
     """Return neurons, and costs where they were recorded, in units that leave few zeros."""
-    if not record:
+    if not blocks:
         return []
-    blocks = blocks_of(record)
     neurons = [(each["name"], each["neurons"], each["kept"]) for each in blocks]
     charts = [_layer_chart("neurons", "Neurons", (("", 1),), neurons)]
     for key, title, units in _MEASURES if "rows" in record else ():
@@ -125,11 +125,11 @@ def _layer_chart(
     return LayerChart(key, title, unit, digits, scaled, most * scale)
 
 
-def picture(record: Mapping[str, Any]) -> Picture | None:
+def picture(record: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]]) -> Picture | None:
     """Return the network as a picture, where its topology was recorded."""
     if "topology" not in record:
         return None
-    return network_picture(blocks_of(record), _block_topology(record))
+    return network_picture(blocks, _block_topology(record["topology"], blocks))
 
 
 def layer_table(record: Mapping[str, Any]) -> Table | None:
@@ -172,9 +172,9 @@ class Stage:
 
     Attributes:
         method: Method that ranks by it.
-        title: For people.
-        equation: Of the paper.
-        ends: What the axis reaches from and to.
+        title: Heading.
+        equation: Equation of the paper.
+        ends: Labels of both ends of the axis.
         thresholds: At each sparsity of the table, the importance that neurons are kept from.
         cuts: The same as places on the axis.
         rows: For each layer the places of its quantiles and its mean.
@@ -247,7 +247,7 @@ def timeline(record: Mapping[str, Any]) -> TimeChart | None:
     places: dict[str, list[float]] = {}
     for name, line in lines.items():
         ends = max(len(line["bytes"]) - 1, 1)
-        curves[name] = [(100 * i / ends, size / _MIB) for i, size in enumerate(line["bytes"])]
+        curves[name] = [(100 * i / ends, size / MIB) for i, size in enumerate(line["bytes"])]
         for phase in ("backward", "step"):
             if phase in line:
                 places.setdefault(phase, []).append(100 * line[phase] / ends)
@@ -293,7 +293,7 @@ _PHASES = {"forward": "forward pass", "backward": "backward pass", "step": "opti
 
 
 def _megabytes(size: int | None) -> str:
-    return "" if size is None else figure(size / _MIB, 1)
+    return "" if size is None else figure(size / MIB, 1)
 
 
 def _at(curve: Sequence[tuple[float, float]], x: float) -> float:

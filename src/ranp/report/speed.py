@@ -8,11 +8,11 @@ from typing import Any
 
 from rich.table import Table
 
+from ranp.display import MIB
 from ranp.report.figures import PALETTE, clean, pyplot_module, save_figure
 from ranp.report.terminal import numbers, table
 
 Comparison = Mapping[str, Any]
-_MIB = 2**20
 
 
 def bench_table(comparisons: Sequence[Comparison], title: str) -> Table:
@@ -36,8 +36,8 @@ def bench_table(comparisons: Sequence[Comparison], title: str) -> Table:
             f"{row['speedup']:.1f}",
             f"{row['theoretical']:.1f}",
             f"{100 * row['realised']:.0f} %",
-            f"{full['peak_bytes'] / _MIB:,.0f}",
-            f"{slim['peak_bytes'] / _MIB:,.0f}",
+            f"{full['peak_bytes'] / MIB:,.0f}",
+            f"{slim['peak_bytes'] / MIB:,.0f}",
         )
     return result
 

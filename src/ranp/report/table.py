@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +59,17 @@ class Figure:
     def deviation(self) -> float | None:
         """Standard deviation over the seeds; of one seed, its own spread."""
         return statistics.stdev(self.ours) or None if len(self.ours) > 1 else self.spread
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less the printed one; None where one of them is missing."""
+        return None if self.mean is None or self.printed is None else self.mean - self.printed
+
+    @property
+    def relative(self) -> float | None:
+        """The difference as a share of the printed one; None where that is missing or zero."""
+        difference = self.difference
+        return None if difference is None or not self.printed else difference / self.printed
 
 
 @dataclass(frozen=True)
@@ -128,9 +139,7 @@ class ComparisonTable:
 
     def agrees(self, figure: Figure) -> bool:
         """Return whether a figure is the printed one, to the last digit."""
-        if figure.mean is None or figure.printed is None:
-            return False
-        return abs(figure.mean - figure.printed) <= self.tolerance
+        return figure.difference is not None and abs(figure.difference) <= self.tolerance
 
     def groups(self) -> list[Group]:
         """Return the rows by group."""
@@ -156,17 +165,14 @@ class ComparisonTable:
             lines += [paragraph, ""]
         notes = self.notes()
         for group in self.groups():
-            columns = group.columns
             check = ["check"] if group.checked else []
-            lines.append(" | ".join([group.title, *(c.title for c in columns), *check]))
-            lines.append(" | ".join(["---", *("---:" for _ in columns), *("---" for _ in check)]))
+            rows = []
             for row in group.rows:
-                label = row.label
-                if row.note is not None:
-                    label += f" [{notes.index(row.note) + 1}]"
-                cells = [self.cell(row, column) for column in columns]
-                lines.append(" | ".join([label, *cells, *(self.verdict(row) for _ in check)]))
-            lines.append("")
+                note = "" if row.note is None else f" [{notes.index(row.note) + 1}]"
+                cells = [self.cell(row, column) for column in group.columns]
+                rows.append([f"{row.label}{note}", *cells, *(self.verdict(row) for _ in check)])
+            headings = [group.title, *(column.title for column in group.columns), *check]
+            lines += [*markdown_table(headings, rows, texts=check), ""]
         lines += [f"[{i}] {note}\n" for i, note in enumerate(notes, 1)]
         return "\n".join(lines).rstrip() + "\n"
 
@@ -191,14 +197,12 @@ class ComparisonTable:
         return Shown(ours, printed, self._difference(figure, column))
 
     def _difference(self, figure: Figure, column: Column) -> str:
-        if figure.mean is None or figure.printed is None or (figure.exact and self.agrees(figure)):
+        if figure.difference is None or (figure.exact and self.agrees(figure)):
             return ""
         if column.points:
-            points = f"{figure.mean - figure.printed:+.{column.digits}f}"
+            points = f"{figure.difference:+.{column.digits}f}"
             return points if float(points) else ""
-        if figure.printed == 0:
-            return ""
-        return f"{100 * (figure.mean / figure.printed - 1):+.1f}{_FIXED}%"
+        return "" if figure.relative is None else f"{100 * figure.relative:+.1f}{_FIXED}%"
 
     def verdict(self, row: Row) -> str:
         """Return the result of the comparison: "exact", "differs", "near" or nothing."""
@@ -211,23 +215,23 @@ class ComparisonTable:
 
     def csv(self) -> str:
         """Return CSV with a line per figure."""
-        output = io.StringIO()
-        writer = csv.writer(output, lineterminator="\n")
-        writer.writerow(
-            ["group", "row", "figure", "ours", "deviation", "seeds", "printed",
-             "printed_deviation", "difference", "relative", "check"]
-        )  # fmt: skip
-        for row in self.rows:
-            for key, figure in row.figures.items():
-                mean, printed = figure.mean, figure.printed
-                both = mean is not None and printed is not None
-                difference = mean - printed if both else None  # type: ignore[operator]
-                relative = difference / printed if difference is not None and printed else None
-                writer.writerow(
-                    [row.group, row.label, key, mean, figure.deviation, len(figure.ours), printed,
-                     figure.printed_spread, difference, relative, self.verdict(row)]
-                )  # fmt: skip
-        return output.getvalue()
+        return csv_text(
+            {
+                "group": row.group,
+                "row": row.label,
+                "figure": key,
+                "ours": figure.mean,
+                "deviation": figure.deviation,
+                "seeds": len(figure.ours),
+                "printed": figure.printed,
+                "printed_deviation": figure.printed_spread,
+                "difference": figure.difference,
+                "relative": figure.relative,
+                "check": self.verdict(row),
+            }
+            for row in self.rows
+            for key, figure in row.figures.items()
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -263,3 +267,28 @@ def _number(value: float | None, deviation: float | None, column: Column) -> str
     form = f".{column.digits}{'g' if column.significant else 'f'}"
     spread = "" if deviation is None else f"{_FIXED}±{_FIXED}{deviation:{form}}"
     return f"{value:{form}}{spread}"
+
+
+def markdown_table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], texts: Sequence[str] = ()
+) -> list[str]:
+    """Return the lines of a table in Markdown; numbers are aligned to the right.
+
+    Args:
+        headings: Headings of the columns.
+        rows: Cells by row.
+        texts: Headings of columns of text, beside the first.
+    """
+    aligned = ["---", *("---" if heading in texts else "---:" for heading in headings[1:])]
+    return [" | ".join(cells) for cells in (headings, aligned, *rows)]
+
+
+def csv_text(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return rows as CSV; a column that a row does not have is empty in it."""
+    lines = list(rows)
+    output = io.StringIO()
+    names = list(dict.fromkeys(name for line in lines for name in line))
+    writer = csv.DictWriter(output, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return output.getvalue()

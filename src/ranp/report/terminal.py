@@ -12,6 +12,9 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
 
+from ranp.display import MIB
+from ranp.report.table import ComparisonTable
+
 Totals = Mapping[str, float]
 
 _COLUMNS = (
@@ -107,20 +110,15 @@ def plan_summary(
 
 
 def costs_table(layers: Sequence[Mapping[str, Any]]) -> Table:
-    """Return the cost of every leaf module (see `ranp.resources.Costs.to_dict`)."""
-    costs = numbers("neurons", "GFLOPs", "params MB", "memory MB")
-    result = table(*folded("layer"), "kind", *costs)
+    """Return the neurons and costs of every leaf module, as `ranp profile --json` has them."""
+    columns = {"neurons": ",", "gflops": ".3f", "param_mb": ".3f", "memory_mb": ".2f"}
+    headings = numbers("neurons", "GFLOPs", "params MB", "memory MB")
+    result = table(*folded("layer"), "kind", *headings)
     for layer in layers:
-        sizes = (
-            (layer["flops"] / 1e9, ".3f"),
-            (layer["parameters"] * 4 / 2**20, ".3f"),
-            (layer["activations"] * 4 / 2**20, ".2f"),
-        )
         result.add_row(
             Text(layer["name"] or "(the network)"),  # a name is no markup, whatever is in it
             Text(layer["kind"]),
-            f"{layer['neurons']:,}" if layer["neurons"] else "",
-            *(format(size, form) if size else "" for size, form in sizes),
+            *(format(layer[key], form) if layer[key] else "" for key, form in columns.items()),
         )
     return result
 
@@ -135,7 +133,7 @@ def memory_table(sizes: Mapping[str, int], optimizer: str) -> Table:
     )
     for name, size in sizes.items():
         label = f"state of {optimizer}" if name == "optimizer" else name
-        result.add_row(label, f"{size / 2**20:,.1f}")
+        result.add_row(label, f"{size / MIB:,.1f}")
     return result
 
 
@@ -148,3 +146,21 @@ def retained_table(layers: Sequence[tuple[str, int, int]], title: str | None = N
         cells = (f"{kept:,}", f"{neurons:,}", Bar(share), f"{100 * share:.0f} %")
         result.add_row(Text(name), *cells)
     return result
+
+
+def comparison_tables(comparison: ComparisonTable) -> RenderableType:
+    """Return a table for every group of rows, our figures beside the paper's."""
+    parts: list[RenderableType] = []
+    for group in comparison.groups():
+        result = table(
+            "",
+            *numbers(*(column.title for column in group.columns)),
+            "",
+            title=f"{comparison.title}: {group.title}",
+            caption="ours / paper's (difference)",
+        )
+        for row in group.rows:
+            cells = [comparison.cell(row, column) for column in group.columns]
+            result.add_row(row.label.replace("`", ""), *cells, comparison.verdict(row))
+        parts += [result, ""]
+    return Group(*parts)

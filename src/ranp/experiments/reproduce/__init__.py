@@ -85,11 +85,7 @@ def find_experiment(name: str) -> Experiment:
 
 
 def reproduce(
-    name: str,
-    study: Study,
-    out: Path,
-    on_cell: OnCell = ignore_cell,
-    command: str | None = None,
+    name: str, study: Study, out: Path, on_cell: OnCell = ignore_cell, command: str | None = None
 ) -> tuple[ComparisonTable, list[Path]]:
     """Compute the missing cells of a table or figure, and write it.
 
@@ -136,6 +132,6 @@ def reproduce(
     if exhibit.draw is not None:
         pictures = [out / f"{name}.{suffix}" for suffix in ("png", "svg")]
         for path in pictures:
-            exhibit.draw(path)
+            exhibit.draw(path, table)
     page = render_reproduction(make_page(name, study, cells, table, pictures, command))
     return table, [*files, *pictures, write_text(out / f"{name}.html", page)]

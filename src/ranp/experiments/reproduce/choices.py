@@ -82,7 +82,7 @@ class Choices:
         """Compute a cell in its directory; the cells that it is made of are complete."""
         kinds = {
             "scores of samples": self.score,
-            "importance": self.weigh,
+            "importance": self.rank,
             "choice": self.choose,
             "transfer": self.transfer,
         }
@@ -112,29 +112,14 @@ class Choices:
         return {"batches": scores.batches}
 
     def _cases(self, cell: Cell, network: NetworkConfig) -> Cases:
-        name, size, seed = cell["data"], cell["size"], cell["seed"]
-        options = cell.get("options", {})
+        name: str = cell["data"]
+        how = {"size": cell["size"], "seed": cell["seed"], "options": cell.get("options", {})}
         if cell["cases"] is not None:
-            return open_cases(
-                name,
-                self.data[name],
-                "train",
-                size=size,
-                fold=cell["fold"],
-                seed=seed,
-                options=options,
-            )
+            return open_cases(name, self.data[name], "train", fold=cell["fold"], **how)
         classes = int(network.options["classes"])
-        return synthetic_cases(
-            name,
-            size=size,
-            samples=cell["samples"],
-            seed=seed,
-            classes=classes,
-            options=options,
-        )
+        return synthetic_cases(name, samples=cell["samples"], classes=classes, **how)
 
-    def weigh(self, cell: Cell, place: Path) -> dict[str, Any]:
+    def rank(self, cell: Cell, place: Path) -> dict[str, Any]:
         """Compute the importance of every neuron, by layer."""
         chooser = self._chooser(cell)
         return {

@@ -10,8 +10,8 @@ from ranp.experiments.reproduce import tables
 from ranp.experiments.reproduce.choices import Amount
 from ranp.experiments.reproduce.scales import PAIRS
 from ranp.experiments.reproduce.study import Study
-from ranp.report.paper_figures import Progress, draw_learning
-from ranp.report.table import Column, Figure
+from ranp.report.paper_figures import draw_learning
+from ranp.report.table import Column, ComparisonTable, Figure
 
 _DEEP = PAIRS["unet3d-23-shapenet"]
 # In forty hours on one of the paper's GPUs the full network ran 6 epochs, and RANP-f's 26.
@@ -28,8 +28,9 @@ def declare(study: Study, name: str) -> tables.Exhibit:
     study.require_all((_DEEP,))
     rows = [_make_row(study, method) for method in _BATCH_AND_EPOCHS]
 
-    def draw(path: Path) -> None:
-        draw_learning(path, {row.label: _progress(study, row) for row in rows}, "mIoU")
+    def draw(path: Path, table: ComparisonTable) -> None:
+        epochs = {row.label: study.history(row.cells.trainings[0]) for row in rows}
+        draw_learning(path, epochs, "miou", "mIoU")
 
     return tables.make_exhibit(
         study,
@@ -83,14 +84,3 @@ def _figures(study: Study, row: tables.TableRow) -> dict[str, Figure]:
         "loss": Figure((last["loss"],)),
         "miou": Figure((100 * last["metrics"]["miou"],)),
     }
-
-
-def _progress(study: Study, row: tables.TableRow) -> Progress:
-    (cell,) = row.cells.trainings
-    measured = [line for line in study.history(cell) if "metrics" in line]
-    return Progress(
-        [line["epoch"] for line in measured],
-        [line["seconds"] / 3600 for line in measured],
-        [line["loss"] for line in measured],
-        [100 * line["metrics"]["miou"] for line in measured],
-    )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ranp.experiments.reproduce.scales import SEGMENTATION
 from ranp.experiments.reproduce.study import Study
-from ranp.experiments.reproduce.tables import LABELS, Exhibit, about_data, layer_rows, make_table
+from ranp.experiments.reproduce.tables import LABELS, Exhibit, make_layer_exhibit
 from ranp.report.paper_figures import draw_importance
 from ranp.report.table import Column, ComparisonTable
 
@@ -38,22 +38,13 @@ def declare(study: Study, name: str) -> Exhibit:
         for pair in study.pairs(SEGMENTATION)
     }
 
-    def table() -> ComparisonTable:
-        rows = []
-        for pair, by_method in cells.items():
-            found = {method: study.result(cell) for method, cell in by_method.items()}
-            means = {method: _shares_of_mean(each["importance"]) for method, each in found.items()}
-            rows += layer_rows(pair, next(iter(found.values()))["layers"], means)
-        about = [
-            about_data(study, list(cells), one_seed=True),
-            "The paper prints no figures here, only pictures. Given is the mean importance of a "
-            "layer's neurons over that of all neurons: 1 everywhere is balanced.",
-        ]
-        about += [BEHIND_BATCH_NORM] if "mnmg-sum" in methods else []
-        columns = [Column(method, label, 3, significant=True) for method, label in methods.items()]
-        return make_table(study, title, rows, columns, about)
+    about = [
+        "The paper prints no figures here, only pictures. Given is the mean importance of a "
+        "layer's neurons over that of all neurons: 1 everywhere is balanced.",
+        *([BEHIND_BATCH_NORM] if "mnmg-sum" in methods else []),
+    ]
 
-    def draw(path: Path) -> None:
+    def draw(path: Path, table: ComparisonTable) -> None:
         panels = {
             pair.title: {
                 methods[method]: study.result(cell)["importance"]
@@ -63,7 +54,15 @@ def declare(study: Study, name: str) -> Exhibit:
         }
         draw_importance(path, panels, shared=name == "fig-importance")
 
-    return Exhibit([c for by_method in cells.values() for c in by_method.values()], table, draw)
+    return make_layer_exhibit(
+        study,
+        title,
+        cells,
+        lambda found: {key: _shares_of_mean(each["importance"]) for key, each in found.items()},
+        [Column(method, label, 3, significant=True) for method, label in methods.items()],
+        about,
+        draw,
+    )
 
 
 def _shares_of_mean(layers: list[list[float]]) -> list[float]:

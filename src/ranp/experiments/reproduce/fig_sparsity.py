@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ranp.experiments.paper import capability, printed
@@ -11,7 +11,7 @@ from ranp.experiments.reproduce.choices import Amount
 from ranp.experiments.reproduce.scales import FOUR, Pair
 from ranp.experiments.reproduce.study import Study
 from ranp.report.paper_figures import Sweep, draw_sparsity
-from ranp.report.table import Column, Figure
+from ranp.report.table import Column, ComparisonTable, Figure, Row
 
 _METHODS = {"ranp-f": "with reweighting", "vanilla": "without"}
 _RESOURCES = {"gflops": "GFLOPs", "memory_mb": "memory"}
@@ -20,19 +20,18 @@ _RESOURCES = {"gflops": "GFLOPs", "memory_mb": "memory"}
 def declare(study: Study, name: str) -> tables.Exhibit:
     """Return the figure, and a table of its points."""
     pairs = study.pairs(FOUR)
-    full = {pair: table_capability.make_row(study, pair, "full") for pair in pairs}
-    rows = {pair: list(_rows(study, full[pair])) for pair in pairs}
+    full = [table_capability.make_row(study, pair, "full") for pair in pairs]
 
-    def draw(path: Path) -> None:
-        panels = {pair.title: _sweep(study, full[pair], rows[pair]) for pair in pairs}
-        draw_sparsity(path, panels)
+    def draw(path: Path, table: ComparisonTable) -> None:
+        drawn = zip(table.groups(), full, strict=True)
+        draw_sparsity(path, {group.title: _sweep(study, row, group.rows) for group, row in drawn})
 
     sparsity, *metrics = tables.make_columns(study, pairs, resources=False)
     shares = [Column(f"{k}_share", f"{title} (% of full)", 1) for k, title in _RESOURCES.items()]
     return tables.make_exhibit(
         study,
         "Figure 4: resources and accuracy against neuron sparsity",
-        [row for pair in pairs for row in rows[pair]],
+        [row for each in full for row in _rows(study, each)],
         pairs,
         [sparsity, *shares, *metrics],
         about="With reweighting: RANP-f; without: vanilla NP. Sparsities are shares of the "
@@ -73,25 +72,26 @@ def _figures(study: Study, row: tables.TableRow) -> dict[str, Figure]:
     }
 
 
-def _sweep(study: Study, full: tables.TableRow, rows: list[tables.TableRow]) -> Sweep:
-    """Return both curves of a network; they begin at the full one."""
-    pair = full.pair
-    metric = next(iter(pair.metrics))
-    start = tables.metric_figures(study, full).get(metric, Figure()).mean
-    resources: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    accuracy: dict[str, list[tuple[float, float]]] = {}
-    for row in rows:
-        label, figures = str(row.series), row.figures(study, row)
-        if label not in resources:
-            resources[label] = {title: [(0.0, 100.0)] for title in _RESOURCES.values()}
-            if start is not None:
-                accuracy[label] = [(0.0, start)]
-        sparsity = (figures["sparsity"].mean or 0.0) / 100
-        for key, title in _RESOURCES.items():
-            resources[label][title].append((sparsity, figures[f"{key}_share"].mean or 0.0))
-        if (mean := figures.get(metric, Figure()).mean) is not None:
-            accuracy.setdefault(label, []).append((sparsity, mean))
-    return Sweep(resources, _printed_points(study, pair), accuracy, pair.metrics[metric])
+def _sweep(study: Study, full: tables.TableRow, rows: Sequence[Row]) -> Sweep:
+    """Return both curves of a network; their first point is the full one."""
+    metric, name = next(iter(full.pair.metrics.items()))
+    whole = {f"{key}_share": Figure((100.0,)) for key in _RESOURCES}
+    start = {"sparsity": Figure((0.0,)), **whole, **tables.metric_figures(study, full)}
+    resources, accuracy = {}, {}
+    for label in _METHODS.values():
+        points = [start, *(row.figures for row in rows if row.series == label)]
+        resources[label] = {title: _curve(points, f"{k}_share") for k, title in _RESOURCES.items()}
+        if reached := _curve(points, metric):
+            accuracy[label] = reached
+    return Sweep(resources, _printed_points(study, full.pair), accuracy, name)
+
+
+def _curve(points: Iterable[Mapping[str, Figure]], key: str) -> list[tuple[float, float]]:
+    """Return (sparsity, figure) of the points that have the figure."""
+    found = [
+        ((each["sparsity"].mean or 0.0) / 100, each.get(key, Figure()).mean) for each in points
+    ]
+    return [(x, y) for x, y in found if y is not None]
 
 
 def _printed_points(study: Study, pair: Pair) -> dict[str, dict[str, list[tuple[float, float]]]]:

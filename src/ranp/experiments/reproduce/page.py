@@ -26,16 +26,7 @@ def make_page(
     pictures: Sequence[Path] = (),
     command: str | None = None,
 ) -> Reproduction:
-    """Return the content of the page of a table or figure.
-
-    Args:
-        name: Name of the table or figure.
-        study: Scale, seeds, data and the store.
-        cells: All cells that it is made of, complete.
-        table: The table.
-        pictures: Files of the figure in several formats; empty for tables.
-        command: Command that makes it again.
-    """
+    """Return the content of the page of a table or figure, from its complete cells."""
     drawn = {
         group.title: comparison
         for group in table.groups()
@@ -72,15 +63,7 @@ def compare_group(table: ComparisonTable, group: Group, seeds: int) -> Compariso
 
     Accuracy is the first of the metrics. Intervals are those of the mean over seeds; a single seed
     has the deviation over its last epochs, where there are several. At the paper's size the
-    paper's networks stand beside ours.
-
-    Args:
-        table: Table of the group.
-        group: The rows.
-        seeds: Number of seeds that each row should have.
-
-    Returns:
-        None if none of the rows was trained.
+    paper's networks stand beside ours. If none of the rows was trained, there is nothing to draw.
     """
     metric = _main_metric(group)
     if metric is None:

@@ -60,18 +60,14 @@ class Pair:
             scale: Name of the scale.
             changes: Further changes; a dot in a key is written as two underscores.
         """
-        more = {**self.changes, **self.settings[scale].changes, **_dotted(changes)}
+        dotted = {key.replace("__", "."): value for key, value in changes.items()}
+        more = {**self.changes, **self.settings[scale].changes, **dotted}
         return load_config(self.recipe, smoke=scale == "smoke", changes=more)
 
     @property
     def dataset(self) -> str:
         """Name of the data set."""
         return self.recipe.partition("-")[0]
-
-
-def _dotted(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return changes by dotted key; a dot is written as two underscores in keywords."""
-    return {key.replace("__", "."): value for key, value in changes.items()}
 
 
 _KEYS = {

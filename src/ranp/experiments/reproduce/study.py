@@ -30,6 +30,9 @@ _PARTS = ("scores", "plan")
 class Study:
     """The cells of a scale, in a store.
 
+    Cells are asked for by pair (network and data set), seed (of weights, data and random selection)
+    and weights (initialization of the network that is scored: "fresh", Glorot's, or "orthogonal").
+
     Attributes:
         store: Keeps the cells.
         scale: Name of the scale: "paper", "small" or "smoke".
@@ -102,13 +105,7 @@ class Study:
         return float(self.config(pair).pruning.sparsity)
 
     def scores(self, pair: Pair, seed: int, weights: str = "fresh") -> dict[str, Any]:
-        """Return the cell of a network's scores.
-
-        Args:
-            pair: Network and data set.
-            seed: Seed of weights and data.
-            weights: Initialization, "fresh" (Glorot) or "orthogonal".
-        """
+        """Return the cell of a network's scores."""
         config, cases = self.config(pair), self._cases(pair)
         options = {"options": config.data.options} if config.data.options else {}
         all_methods = pair in FOUR and weights == "fresh"
@@ -142,15 +139,9 @@ class Study:
         weights: str = "fresh",
         batch: int | None = None,
     ) -> dict[str, Any]:
-        """Return the cell of a pruned network.
+        """Return the cell of a network pruned by a method, or of the "full" one.
 
-        Args:
-            pair: Network and data set.
-            method: Name of the pruning method, or "full".
-            amount: How much is pruned.
-            seed: Seed of scores and of random selection.
-            weights: Initialization of the network that is scored.
-            batch: Batch size of the training step whose memory is predicted, if any.
+        With a batch size, the memory of a training step is predicted too.
         """
         row = METHODS.get(method)
         needs_scores = (row is not None and row.needs_scores) or amount.ranp_f is not None
@@ -176,32 +167,19 @@ class Study:
         }
 
     def transfer(self, pair: Pair, plan: Cell, **changes: Any) -> dict[str, Any]:
-        """Return the cell of a plan's costs in a network with other inputs and classes.
+        """Return the cell of the costs of a choice's plan in the network of another pair.
 
-        Args:
-            pair: Network and data set that the plan is moved to.
-            plan: Cell of the choice that made the plan.
-            changes: Changes to the recipe, as for `Pair.config`.
+        Changes to the recipe are those of `Pair.config`.
         """
         return {"kind": "transfer", **_traced(self.config(pair, **changes)), "plan": dict(plan)}
 
     def training(
-        self,
-        pair: Pair,
-        plan: Cell | None,
-        seed: int,
-        *,
-        transfer: bool = False,
-        **changes: Any,
+        self, pair: Pair, plan: Cell | None, seed: int, *, transfer: bool = False, **changes: Any
     ) -> dict[str, Any]:
-        """Return the cell of a trained network.
+        """Return the cell of a trained network, slimmed by a choice's plan if there is one.
 
-        Args:
-            pair: Network and data set.
-            plan: Cell of the choice of neurons; None for the full network.
-            seed: Seed of the run.
-            transfer: Whether the choice was made for another data set.
-            changes: Changes to the recipe, as for `Pair.config`.
+        With `transfer`, the choice was made for another pair. Changes to the recipe are those of
+        `Pair.config`.
         """
         config = self.config(pair, seed=seed, **changes)
         cases = self._cases(pair)
@@ -240,15 +218,7 @@ class Study:
         return read_epochs(self.store.place(cell) / "run")
 
     def complete(self, cells: Sequence[Cell], on_cell: OnCell) -> int:
-        """Compute what is missing of cells and of all that they are made of.
-
-        Args:
-            cells: Cells that are wanted.
-            on_cell: Called before each cell is computed.
-
-        Returns:
-            The number of cells that were computed here.
-        """
+        """Compute what is missing of cells and their parts (see `complete_cells`)."""
         return complete_cells(self.store, with_parts(cells), self.compute, on_cell, self.jobs)
 
     def compute(self, cell: Cell, place: Path) -> dict[str, Any]:

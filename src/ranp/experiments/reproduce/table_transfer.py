@@ -14,15 +14,13 @@ _LABELS = {"full": "Full", "ranp-f": "RANP-f", "t-ranp-f": "T-RANP-f"}
 
 def _make_row(study: Study, pair: Pair, name: str) -> tables.TableRow:
     row = {"metrics": printed()["table-transfer"][pair.name][name]}
-    if name == "t-ranp-f":
-        return tables.TableRow(pair, _LABELS[name], _transferred(study, pair), row)
     if name == "full":
+        cells = tables.make_row_cells(study, pair, name)
         if pair.name in printed()["full"]:
             row = {**printed()["full"][pair.name], **row, "sparsity": 0.0}
-        return tables.TableRow(
-            pair, _LABELS[name], tables.make_row_cells(study, pair, name), row, exact=True
-        )
-    return tables.TableRow(pair, _LABELS[name], _pruned(study, pair), row)
+    else:
+        cells = _pruned(study, pair) if name == "ranp-f" else _transferred(study, pair)
+    return tables.TableRow(pair, _LABELS[name], cells, row, exact=name == "full")
 
 
 def _pruned(study: Study, pair: Pair) -> tables.RowCells:

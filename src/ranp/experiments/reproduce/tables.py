@@ -71,7 +71,7 @@ def make_row_cells(
         study: Scale, seeds and data.
         pair: Network and data set.
         method: Name of the pruning method, or "full".
-        amount: How much is pruned; not needed for the full network.
+        amount: How much is pruned; None for the full network.
         weights: Initialization of the network that is scored.
         batch: Batch size of the training step whose memory is predicted, if any.
         one_draw: Whether all seeds train the network that seed 0 draws.
@@ -80,10 +80,9 @@ def make_row_cells(
     plans: list[Cell | None] = [None] * study.seeds
     choices = [study.full(pair, batch)]
     if amount is not None:
+        options: dict[str, Any] = {"weights": weights, "batch": batch}
         seeds = (0 if one_draw else seed for seed in study.each_seed)
-        choices = [
-            study.choice(pair, method, amount, seed, weights=weights, batch=batch) for seed in seeds
-        ]
+        choices = [study.choice(pair, method, amount, seed, **options) for seed in seeds]
         plans = list(choices)
     trainings = [study.training(pair, plan, seed) for seed, plan in enumerate(plans)]
     trained = train and study.trains(pair)
@@ -144,12 +143,13 @@ class Exhibit:
     Attributes:
         cells: What must be computed for it.
         table: Makes the table from complete cells.
-        draw: Draws the figure to a file, whose suffix says the format; None for tables.
+        draw: `draw(path, table)` draws the figure to a file, whose suffix says the format; None for
+            tables.
     """
 
     cells: Sequence[Cell]
     table: Callable[[], ComparisonTable]
-    draw: Callable[[Path], None] | None = None
+    draw: Callable[[Path, ComparisonTable], None] | None = None
 
 
 def make_exhibit(
@@ -161,35 +161,58 @@ def make_exhibit(
     *,
     about: str | None = None,
     one_seed: bool = False,
-    draw: Callable[[Path], None] | None = None,
+    draw: Callable[[Path, ComparisonTable], None] | None = None,
 ) -> Exhibit:
-    """Return the table of some rows.
+    """Return the table of some rows, and the figure if the paper has one.
+
+    A reader is told scale and data of the pairs, that there is one seed if only seed 0 is shown,
+    and what else is to be said about it.
+    """
+    cells = [cell for row in rows for cell in (*row.cells.all, *row.parts)]
+    paragraphs = [about_data(study, pairs, one_seed=one_seed), *([about] if about else [])]
+
+    def table() -> ComparisonTable:
+        return _make_table(study, title, [row.show(study) for row in rows], columns, paragraphs)
+
+    return Exhibit(cells, table, draw)
+
+
+def make_layer_exhibit(
+    study: Study,
+    title: str,
+    cells: Mapping[Pair, Mapping[str, Cell]],
+    figures: Callable[[Mapping[str, Mapping[str, Any]]], Mapping[str, Sequence[float]]],
+    columns: Iterable[Column],
+    about: Iterable[str],
+    draw: Callable[[Path, ComparisonTable], None],
+) -> Exhibit:
+    """Return a figure of seed 0, and a table with a row for every layer.
 
     Args:
-        study: Scale, seeds, data and the store.
+        study: Scale, data and the store.
         title: Heading of the table.
-        rows: The rows.
-        pairs: Networks and data sets in it.
-        columns: Its columns.
+        cells: Cells of each network, by method.
+        figures: `figures(results by method)` -> by column, a figure for every layer.
+        columns: Columns of the table.
         about: What a reader must know beside scale and data.
-        one_seed: Whether only seed 0 is shown.
-        draw: Draws the figure, if the paper has one.
+        draw: Draws the figure.
     """
-    wanted = [cell for row in rows for cell in (*row.cells.all, *row.parts)]
-    return Exhibit(
-        wanted,
-        lambda: make_table(
-            study,
-            title,
-            [row.show(study) for row in rows],
-            columns,
-            [about_data(study, pairs, one_seed=one_seed), *([about] if about else [])],
-        ),
-        draw,
-    )
+
+    def table() -> ComparisonTable:
+        rows = []
+        for pair, by_method in cells.items():
+            found = {method: study.result(cell) for method, cell in by_method.items()}
+            layers, shown = next(iter(found.values()))["layers"], figures(found)
+            for i, layer in enumerate(layers):
+                of_layer = {key: Figure((values[i],)) for key, values in shown.items()}
+                rows.append(Row(pair.title, f"{i + 1}. `{layer}`", of_layer))
+        paragraphs = [about_data(study, list(cells), one_seed=True), *about]
+        return _make_table(study, title, rows, columns, paragraphs)
+
+    return Exhibit([c for by_method in cells.values() for c in by_method.values()], table, draw)
 
 
-def make_table(
+def _make_table(
     study: Study, title: str, rows: Iterable[Row], columns: Iterable[Column], about: Iterable[str]
 ) -> ComparisonTable:
     """Return a table beside the paper's; figures are checked if sizes are the paper's."""
@@ -201,26 +224,6 @@ def make_table(
         printed()["tolerance"],
         checked=study.at_paper_size,
     )
-
-
-def layer_rows(
-    pair: Pair, layers: Sequence[str], figures: Mapping[str, Sequence[float]]
-) -> list[Row]:
-    """Return a row for every layer of a network.
-
-    Args:
-        pair: Network and data set.
-        layers: Names of the layers.
-        figures: One figure for every layer, by column.
-    """
-    return [
-        Row(
-            pair.title,
-            f"{number}. `{layer}`",
-            {key: Figure((values[number - 1],)) for key, values in figures.items()},
-        )
-        for number, layer in enumerate(layers, 1)
-    ]
 
 
 def make_columns(
@@ -259,10 +262,8 @@ def cost_figures(
 ) -> dict[str, Figure]:
     """Return parameters, FLOPs and memory beside the printed ones.
 
-    Args:
-        study: Scale, which says whether figures or shares of the full network are compared.
-        row: The row.
-        results: What its networks cost (`costs`) and what the full network does (`full`).
+    At the paper's size figures are compared, else shares of the full network. Each of the results
+    says what a network costs (`costs`), and the full one (`full`).
     """
     figures = {}
     for key in RESOURCES:
@@ -340,13 +341,7 @@ def _note(study: Study, row: TableRow) -> str | None:
 
 
 def about_data(study: Study, pairs: Sequence[Pair], *, one_seed: bool = False) -> str:
-    """Return how the figures came about.
-
-    Args:
-        study: Scale, seeds and data.
-        pairs: Networks and data sets that are shown.
-        one_seed: Whether only seed 0 is shown, as in figures of single networks.
-    """
+    """Return how the figures of some pairs came about; only seed 0 is shown with `one_seed`."""
     seeds = "one seed" if one_seed or study.seeds == 1 else f"{study.seeds} seeds"
     if study.data:
         source = "Scored with the training sets."
