@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 from ranp.errors import TraceError, UsageError
 from ranp.exporting.arguments import Arguments, dim_names, is_free
 from ranp.exporting.quiet import quiet
+from ranp.user_code import describe_failure
 
 
 def capture(model: nn.Module, arguments: Arguments, *, dynamic: bool) -> ExportedProgram:
@@ -36,7 +37,7 @@ def capture(model: nn.Module, arguments: Arguments, *, dynamic: bool) -> Exporte
             )
     except Exception as error:
         raise TraceError(
-            f"{type(model).__name__} cannot be exported: {first_line(error)}; "
+            f"{type(model).__name__} cannot be exported: {describe_failure(error)}; "
             "change what its forward does there, or deploy plan and weights with its code"
         ) from error
     if dynamic:
@@ -66,12 +67,6 @@ def input_sizes(program: ExportedProgram) -> dict[str, tuple[int | str, ...]]:
     return found
 
 
-def first_line(error: Exception) -> str:
-    """Return the kind of an error and the first line of what it says."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0].rstrip('.;')}" if lines else type(error).__name__
-
-
 def _free_dims(arguments: Arguments) -> Any:
     """Return `dynamic_shapes` of torch.export: every size but channels may vary."""
 
@@ -97,11 +92,11 @@ def _sizes(value: Tensor) -> list[int | torch.SymInt]:
 
 def _check_free(model: nn.Module, program: ExportedProgram) -> None:
     for name, value in _inputs(program).items():
-        called = dim_names(value.dim())
         for dim, size in enumerate(_sizes(value)):
             if is_free(dim) and isinstance(size, int):
+                called = dim_names(value.dim())[dim]
                 raise UsageError(
-                    f"{type(model).__name__} works only where the {called[dim]} of '{name}' is "
+                    f"{type(model).__name__} works only where the {called} of '{name}' is "
                     f"{size}: export it without dynamic, at the size it will have"
                 )
 

@@ -14,9 +14,10 @@ from torch.export import ExportedProgram
 
 from ranp.errors import IntegrityError, TraceError, UsageError
 from ranp.exporting.arguments import Arguments
-from ranp.exporting.capture import first_line, input_sizes
+from ranp.exporting.capture import input_sizes
 from ranp.exporting.quiet import quiet
 from ranp.graph.operation import tensors_in
+from ranp.user_code import describe_failure
 
 Format = Literal["onnx", "pt2"]
 Runner = Callable[[Arguments], list[Tensor]]
@@ -82,7 +83,7 @@ def load_exported(path: str | Path, format: Format | None = None) -> Runner:
         return kind.open(content)
     except Exception as error:
         raise IntegrityError(
-            f"{kind.runtime} cannot open '{path}' ({first_line(error)}); export it again"
+            f"{kind.runtime} cannot open '{path}' ({describe_failure(error)}); export it again"
         ) from error
 
 
@@ -92,7 +93,7 @@ def _write_onnx(program: ExportedProgram, about: str) -> bytes:
             converted = torch.onnx.export(program, dynamo=True, verbose=False)
     except Exception as error:
         raise TraceError(
-            f"the network cannot be written as ONNX: {first_line(error)}; "
+            f"the network cannot be written as ONNX: {describe_failure(error)}; "
             "a name that ends in .pt2 keeps every operation of PyTorch"
         ) from error
     assert converted is not None
