@@ -112,9 +112,7 @@ def synflow(model: nn.Module, graph: ChannelGraph, weights: LayerWeights) -> dic
 
 
 def _used(
-    weights: LayerWeights,
-    value: Callable[[], Tensor],
-    differentiate: Differentiate,
+    weights: LayerWeights, value: Callable[[], Tensor], differentiate: Differentiate
 ) -> Gradients:
     """Differentiate a value with respect to the weights that computing it makes use of."""
     used: dict[str, Tensor] = dict(weights.leaves)
