@@ -23,11 +23,6 @@ def update_channel_counts(slim: nn.Module, graph: ChannelGraph, alive: Alive) ->
 
     An attribute follows if it holds, in the full network, the number of channels that enter or
     leave its module, or a list of them for several tensors. What two calls disagree on stays.
-
-    Args:
-        slim: The slim model.
-        graph: The channel graph of the full model.
-        alive: Which classes live in the slim model.
     """
     found: dict[tuple[str, str], list[Any]] = {}
     for call in (call for label_pass in graph.passes.values() for call in label_pass.channels):

@@ -180,14 +180,12 @@ class KnownValues:
 
 
 def _run(func: Any, described: Any, storages: dict[int, torch.UntypedStorage]) -> Any:
-    args, kwargs = pytree.tree_map(
-        lambda leaf: _real(leaf, storages) if isinstance(leaf, _View) else leaf, described
-    )
+    args, kwargs = pytree.tree_map_only(_View, lambda view: _real(view, storages), described)
     return func(*args, **kwargs)
 
 
 def _real(view: _View, storages: dict[int, torch.UntypedStorage]) -> Tensor:
-    """The real tensor of a view; its storage is made, if there is none yet."""
+    """Return the real tensor of a view; its storage is made, if there is none yet."""
     storage = storages.get(view.storage)
     if storage is None:
         storage = torch.UntypedStorage(view.bytes)
@@ -202,7 +200,7 @@ def _storages(tree: Any) -> set[int]:
 
 
 def _mutated(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
-    """The tensors that an operation writes to."""
+    """Return the tensors that an operation writes to."""
     schema = func._schema
     if not schema.is_mutable:
         return []

@@ -90,13 +90,7 @@ class Recorder(Tracer):
         self._stand_ins = WeakTensorKeyDictionary()
 
     def record(self, tensors: Mapping[str, TensorShape], inputs: Inputs, mode: Mode) -> Recording:
-        """Run one forward.
-
-        Args:
-            tensors: The shapes of the parameters and buffers by name.
-            inputs: What to call the model with.
-            mode: Train or eval mode, and what is switched.
-        """
+        """Run one forward (see `Tracer.forward`)."""
         output = self.forward(tensors, inputs, mode)
         return Recording(
             self._tensors, tuple(self._events), tuple(map(self._known, tensors_within(output)))

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 from torch import Tensor
 
-from ranp.graph.labels import Dim, Dims, LabelArray
+from ranp.graph.labels import Dim, Dims, LabelArray, unlabelled
 from ranp.graph.operation import Operation, rule
 from ranp.graph.propagation import Propagator
 from ranp.graph.rules.elementwise import unite_dims
@@ -184,8 +184,8 @@ def attention(p: Propagator, op: Operation) -> Dims:
 @rule("batch_norm", "instance_norm", "native_batch_norm", "_native_batch_norm_legit")
 @rule("_native_batch_norm_legit_no_training", "cudnn_batch_norm")
 @rule("group_norm", "native_group_norm")
-def channel_norm(p: Propagator, op: Operation) -> Dims:
-    """Weights and statistics go with their channel.
+def channel_norm(p: Propagator, op: Operation) -> list[Dims]:
+    """Weights and statistics go with their channel, those that come out as well.
 
     Where channels are normalized in groups of several, each group must lose the same ones.
     """
@@ -199,7 +199,10 @@ def channel_norm(p: Propagator, op: Operation) -> Dims:
     groups = op.get("num_groups") or op.get("group") or x.shape[1]
     if channels is not None and x.shape[1] > groups:
         p.space.unite_rows(channels, groups)
-    return (dims[0], channels, *dims[2:])
+    out = [(dims[0], channels, *dims[2:])]
+    return out + [
+        (channels,) if t.shape == x.shape[1:2] else unlabelled(t.shape) for t in op.outputs[1:]
+    ]
 
 
 @rule("layer_norm", "rms_norm", "_fused_rms_norm")
