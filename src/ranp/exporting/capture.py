@@ -11,8 +11,7 @@ from torch.utils import _pytree as pytree
 
 from ranp.errors import TraceError, UsageError
 from ranp.exporting.arguments import Arguments, dim_names, is_free
-from ranp.exporting.quiet import quiet
-from ranp.user_code import describe_failure
+from ranp.exporting.quiet import explained, quiet
 
 
 def capture(model: nn.Module, arguments: Arguments, *, dynamic: bool) -> ExportedProgram:
@@ -27,19 +26,13 @@ def capture(model: nn.Module, arguments: Arguments, *, dynamic: bool) -> Exporte
         TraceError: It does something that torch.export cannot follow.
         UsageError: Sizes were to vary, and the network fixes one.
     """
-    try:
-        with quiet():
-            program = torch.export.export(
-                model,
-                arguments.args,
-                arguments.kwargs,
-                dynamic_shapes=_free_dims(arguments) if dynamic else None,
-            )
-    except Exception as error:
-        raise TraceError(
-            f"{type(model).__name__} cannot be exported: {describe_failure(error)}; "
-            "change what its forward does there, or deploy plan and weights with its code"
-        ) from error
+    what = f"{type(model).__name__} cannot be exported"
+    advice = "change what its forward does there, or deploy plan and weights with its code"
+    dynamic_shapes = _free_dims(arguments) if dynamic else None
+    with explained(TraceError, what, advice), quiet():
+        program = torch.export.export(
+            model, arguments.args, arguments.kwargs, dynamic_shapes=dynamic_shapes
+        )
     if dynamic:
         _check_free(model, program)
     _forget_sources(program)

@@ -14,7 +14,8 @@ from ranp._version import __version__
 from ranp.errors import IntegrityError, RanpError, TraceError, UsageError
 from ranp.exporting.arguments import Arguments, check_sizes, scaled
 from ranp.exporting.capture import capture, input_sizes
-from ranp.exporting.formats import FORMATS, FileFormat, Format, Runner, find_format
+from ranp.exporting.formats import FORMATS, USE_PT2, Format, Runner, find_format
+from ranp.exporting.quiet import explained
 from ranp.files import atomic_write, canonical_json, ensure_directory
 from ranp.graph import ExampleInput, unwrap
 from ranp.graph.operation import tensors_in
@@ -98,7 +99,9 @@ def export(
         program = capture(model, trials[0], dynamic=dynamic)
         versions = {"ranp": __version__, "torch": str(torch.__version__)}
         content = kind.write(program, _describe_origin(versions, plan))
-        run = _opened(kind, content, model)
+        unable = f"{kind.runtime} cannot run what {type(model).__name__} does"
+        with explained(TraceError, unable, USE_PT2):
+            run = kind.open(content)
         outputs = [_run(run, arguments) for arguments in trials]
         difference = max(map(largest_difference, outputs, expected))
         if difference > TOLERANCE:
@@ -128,16 +131,6 @@ def _describe_origin(versions: Mapping[str, str], plan: Plan | None) -> str:
             "plan": plan.sha256,
         }
     return canonical_json(about)
-
-
-def _opened(kind: FileFormat, content: bytes, model: nn.Module) -> Runner:
-    try:
-        return kind.open(content)
-    except Exception as error:
-        raise TraceError(
-            f"{kind.runtime} cannot run what {type(model).__name__} does: "
-            f"{describe_failure(error)}; a name that ends in .pt2 keeps every operation of PyTorch"
-        ) from error
 
 
 def _refusal(
@@ -201,13 +194,9 @@ def _other_size(model: nn.Module, example: Arguments, samples: int) -> Arguments
 
 
 def _expected(model: nn.Module, arguments: Arguments) -> list[Tensor]:
-    try:
+    what = f"the forward of {type(model).__name__} fails with an input {_shapes(arguments)}"
+    with explained(TraceError, what, "check the example input"):
         outputs = list(tensors_in(arguments.copy().call(model)))
-    except Exception as error:
-        raise TraceError(
-            f"the forward of {type(model).__name__} fails with an input {_shapes(arguments)}: "
-            f"{describe_failure(error)}; check the example input"
-        ) from error
     if not all(bool(t.isfinite().all()) for t in outputs):
         raise UsageError(
             f"the {type(model).__name__} produces non-finite outputs for random inputs: "
@@ -217,13 +206,9 @@ def _expected(model: nn.Module, arguments: Arguments) -> list[Tensor]:
 
 
 def _run(run: Runner, arguments: Arguments) -> list[Tensor]:
-    try:
+    what = f"the file does not run with an input {_shapes(arguments)}, as the network does"
+    with explained(IntegrityError, what, "it was not written"):
         return run(arguments.copy())
-    except Exception as error:
-        raise IntegrityError(
-            f"the file does not run with an input {_shapes(arguments)}, as the network does: "
-            f"{describe_failure(error)}; it was not written"
-        ) from error
 
 
 def _shapes(arguments: Arguments) -> str:
