@@ -57,7 +57,7 @@ class Diagnosis:
     findings: tuple[Finding, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for JSON."""
+        """Return plain values, for JSON."""
         return {"machine": self.machine, "findings": [asdict(each) for each in self.findings]}
 
 

@@ -24,8 +24,8 @@ def fold_norms(model: nn.Module, x: Tensor) -> list[str]:
     At inference it is a scale and a shift.
 
     Args:
-        model: In eval mode. Where a convolution's output also goes elsewhere than into the norm,
-            the result would be another: compare it.
+        model: The network, in eval mode. Where a convolution's output also goes elsewhere than
+            into the norm, the result would be another: compare it.
         x: An input.
 
     Returns:
@@ -56,7 +56,7 @@ def followers(
     Args:
         model: The network.
         x: An input.
-        is_wanted: Of which modules.
+        is_wanted: Returns whether a module is one to look for.
     """
     calls: dict[nn.Module, int] = {}
     outputs: list[tuple[Tensor, int, _Conv]] = []

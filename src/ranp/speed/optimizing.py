@@ -45,7 +45,7 @@ class Trial:
 
     Attributes:
         name: What was done to the network.
-        seconds: Of a training step or of a forward.
+        seconds: Seconds of a training step, or of a forward pass.
         deviation: Norm of the difference between its outputs and those of the network as given,
             relative to the norm of the outputs, with the statistics of batch norms frozen; above
             1e-5 a trial is not kept.
@@ -73,14 +73,14 @@ class Optimization:
 
     Attributes:
         mode: "train" or "inference".
-        shape: Of the example input.
+        shape: Shape of the example input.
         kept: The name of the trial that was kept.
         trials: All of them, the network as given first.
-        routes: Of every convolution that does not take the library's way.
+        routes: Route of every 3D convolution that can take one, by name.
         folded: Batch norms that are part of their convolution now.
         keeps_memory: Whether the process keeps freed memory.
         machine: What was measured on.
-        load: Of the machine when the measurement began.
+        load: Load average of the machine when the measurement began.
     """
 
     mode: Mode
@@ -100,7 +100,7 @@ class Optimization:
         return seconds[AS_GIVEN] / seconds[self.kept]
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for JSON."""
+        """Return plain values, for JSON."""
         return {**asdict(self), "speedup": self.speedup}
 
     def __str__(self) -> str:

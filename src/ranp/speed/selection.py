@@ -35,8 +35,8 @@ def choose_route(
 
     Args:
         module: The convolution.
-        shape: Of its input.
-        layout: Of its input, and of what comes back.
+        shape: Shape of its input.
+        layout: Memory layout of its input and of its output.
         mode: Whether gradients matter.
         cache: Where measured times are kept.
     """
