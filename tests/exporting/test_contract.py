@@ -13,7 +13,7 @@ from torch import nn
 import ranp
 from ranp.errors import IntegrityError, TraceError, UsageError
 from ranp.exporting import FORMATS, load_exported, time_exported
-from ranp.exporting.arguments import Arguments, scaled, with_batch
+from ranp.exporting.arguments import Arguments, scaled
 from tests.exporting.conftest import Example
 from tests.oracle import unchanged
 
@@ -229,7 +229,7 @@ def test_times_are_taken_in_turns(tmp_path):
 
 
 def test_sizes_that_are_tried():
-    assert with_batch(3)((1, 4, 8, 8, 6)) == (3, 4, 8, 8, 6)
+    assert scaled(3)((1, 4, 8, 8, 6)) == (3, 4, 8, 8, 6)
     assert scaled(3, 0.5)((1, 4, 8, 9, 1)) == (3, 4, 4, 4, 1)
     assert scaled(3, 0.5)((1, 7)) == (3, 7)
     assert scaled(3, 0.5)((1,)) == (3,)

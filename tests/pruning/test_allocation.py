@@ -124,11 +124,16 @@ def test_protected_layers_are_no_heads():
     assert network_floors(graph, bundles(graph)) == {"0": 2, "1": 2, "2": 2}
 
 
-def test_binding_floors_are_named():
+def test_floors_bind_only_where_much_is_removed():
     chooser = with_method("power:-0.25")
-    alive = chooser.choose(0.999)
-    assert chooser.binding_floors(alive).keys() == set(chooser.graph.layers) - {"head"}
-    assert chooser.binding_floors(chooser.choose(0.1)) == {}
+
+    def at_floor(sparsity):
+        kept = chooser.graph.kept(chooser.choose(sparsity))
+        floors, neurons = chooser.floors, chooser.neurons
+        return {name for name in floors if len(kept[name]) <= floors[name] < neurons[name]}
+
+    assert at_floor(0.999) == set(chooser.graph.layers) - {"head"}
+    assert at_floor(0.1) == set()
 
 
 def test_tilts_move_width_between_resolutions_and_from_early_to_late():

@@ -11,7 +11,7 @@ from ranp.graph import ChannelGraph, build_graph
 from ranp.models.unet3d import UNet3D
 from ranp.pipeline import make_plan
 from ranp.pruning import Choice, Chooser, Scores
-from ranp.pruning.identity import fingerprint
+from ranp.pruning.scores import fingerprint
 from ranp.recording import make_record
 
 

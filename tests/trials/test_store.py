@@ -42,6 +42,18 @@ def test_the_order_of_keys_does_not_matter_and_any_value_does(tmp_path):
     assert store.place({"a": 1, "b": 2}) != store.place({"a": 1, "b": 3})
 
 
+def test_a_cell_of_an_earlier_version_lacks_what_was_added_since(tmp_path):
+    store = Store(tmp_path)
+    before = {"method": "ranp-f", "seed": 1, "config": {"optimizer": {"lr": 0.1}}}
+    now = {**before, "config": {"optimizer": {"lr": 0.1, "dampening": 0.0}}}
+    other = {**before, "config": {"optimizer": {"lr": 0.1, "dampening": 0.9}}}
+    store.complete([before], square)
+    assert store.result(now) == {"value": 61}
+    assert store.missing([now, other]) == [other]
+    assert store.complete([now, other], square) == 1
+    assert store.place(other) != store.place(now) == store.place(before)
+
+
 def test_a_failed_cell_is_computed_again_and_keeps_its_files(tmp_path):
     store = Store(tmp_path)
 

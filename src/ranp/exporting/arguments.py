@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,8 @@ from torch.utils import _pytree as pytree
 
 from ranp.errors import UsageError
 from ranp.graph import ExampleInput, describe_inputs
+from ranp.graph.known_values import Tiled
+from ranp.graph.operation import tensors_in
 
 Sizes = tuple[int, ...]
 Resize = Callable[[Sizes], Sizes]
@@ -37,15 +39,14 @@ class Arguments:
             return cls((), dict(example))
         if isinstance(example, Tensor):
             return cls((example,), {})
-        if isinstance(example, Sequence) and isinstance(example[0], int):
+        if isinstance(example[0], int):
             return cls(*described.materialize())
         return cls(tuple(example), {})
 
     @property
     def tensors(self) -> list[Tensor]:
         """All tensors, in order."""
-        leaves = pytree.tree_leaves((self.args, self.kwargs))
-        return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        return list(tensors_in((self.args, self.kwargs)))
 
     def call(self, model: Callable[..., Any]) -> Any:
         """Call a model with them."""
@@ -65,18 +66,13 @@ class Arguments:
         """
         generator = torch.Generator().manual_seed(seed)
 
-        def draw(leaf: Any) -> Any:
-            if not isinstance(leaf, Tensor):
-                return leaf
-            sizes = resize(tuple(leaf.shape))
-            if leaf.is_floating_point():
-                return torch.randn(sizes, dtype=leaf.dtype, generator=generator)
-            for dim, size in enumerate(sizes):
-                leaf = leaf.index_select(dim, torch.arange(size) % leaf.shape[dim])
-            return leaf
+        def draw(tensor: Tensor) -> Tensor:
+            sizes = resize(tuple(tensor.shape))
+            if tensor.is_floating_point():
+                return torch.randn(sizes, dtype=tensor.dtype, generator=generator)
+            return Tiled(tensor, sizes)()
 
-        args, kwargs = pytree.tree_map(draw, (self.args, self.kwargs))
-        return Arguments(args, kwargs)
+        return Arguments(*pytree.tree_map_only(Tensor, draw, (self.args, self.kwargs)))
 
 
 def is_free(dim: int) -> bool:
@@ -84,12 +80,7 @@ def is_free(dim: int) -> bool:
     return dim != 1
 
 
-def with_batch(samples: int) -> Resize:
-    """Return a function that changes the batch size."""
-    return scaled(samples, 1.0)
-
-
-def scaled(samples: int, factor: float) -> Resize:
+def scaled(samples: int, factor: float = 1.0) -> Resize:
     """Return a function that changes the batch size, and scales space by a factor."""
 
     def resize(sizes: Sizes) -> Sizes:

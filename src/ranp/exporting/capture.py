@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from ranp.errors import TraceError, UsageError
 from ranp.exporting.arguments import Arguments, dim_names, is_free
-from ranp.exporting.quiet import quiet
+from ranp.exporting.quiet import explained, quiet
 
 
 def capture(model: nn.Module, arguments: Arguments, *, dynamic: bool) -> ExportedProgram:
@@ -26,19 +26,13 @@ def capture(model: nn.Module, arguments: Arguments, *, dynamic: bool) -> Exporte
         TraceError: It does something that torch.export cannot follow.
         UsageError: Sizes were to vary, and the network fixes one.
     """
-    try:
-        with quiet():
-            program = torch.export.export(
-                model,
-                arguments.args,
-                arguments.kwargs,
-                dynamic_shapes=_free_dims(arguments) if dynamic else None,
-            )
-    except Exception as error:
-        raise TraceError(
-            f"{type(model).__name__} cannot be exported: {first_line(error)}; "
-            "change what its forward does there, or deploy plan and weights with its code"
-        ) from error
+    what = f"{type(model).__name__} cannot be exported"
+    advice = "change what its forward does there, or deploy plan and weights with its code"
+    dynamic_shapes = _free_dims(arguments) if dynamic else None
+    with explained(TraceError, what, advice), quiet():
+        program = torch.export.export(
+            model, arguments.args, arguments.kwargs, dynamic_shapes=dynamic_shapes
+        )
     if dynamic:
         _check_free(model, program)
     _forget_sources(program)
@@ -66,12 +60,6 @@ def input_sizes(program: ExportedProgram) -> dict[str, tuple[int | str, ...]]:
     return found
 
 
-def first_line(error: Exception) -> str:
-    """Return the kind of an error and the first line of what it says."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0].rstrip('.;')}" if lines else type(error).__name__
-
-
 def _free_dims(arguments: Arguments) -> Any:
     """Return `dynamic_shapes` of torch.export: every size but channels may vary."""
 
@@ -97,11 +85,11 @@ def _sizes(value: Tensor) -> list[int | torch.SymInt]:
 
 def _check_free(model: nn.Module, program: ExportedProgram) -> None:
     for name, value in _inputs(program).items():
-        called = dim_names(value.dim())
         for dim, size in enumerate(_sizes(value)):
             if is_free(dim) and isinstance(size, int):
+                called = dim_names(value.dim())[dim]
                 raise UsageError(
-                    f"{type(model).__name__} works only where the {called[dim]} of '{name}' is "
+                    f"{type(model).__name__} works only where the {called} of '{name}' is "
                     f"{size}: export it without dynamic, at the size it will have"
                 )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,14 +12,17 @@ from torch import Tensor, nn
 
 from ranp._version import __version__
 from ranp.errors import IntegrityError, RanpError, TraceError, UsageError
-from ranp.exporting.arguments import Arguments, check_sizes, scaled, with_batch
-from ranp.exporting.capture import capture, first_line, input_sizes
-from ranp.exporting.formats import FORMATS, FileFormat, Format, Runner, find_format
+from ranp.exporting.arguments import Arguments, check_sizes, scaled
+from ranp.exporting.capture import capture, input_sizes
+from ranp.exporting.formats import FORMATS, USE_PT2, Format, Runner, find_format
+from ranp.exporting.quiet import explained
 from ranp.files import atomic_write, canonical_json, ensure_directory
 from ranp.graph import ExampleInput, unwrap
 from ranp.graph.operation import tensors_in
 from ranp.graph.surgery import training_mode
+from ranp.resources.comparing import largest_difference
 from ranp.slimming import Plan
+from ranp.user_code import describe_failure
 
 TOLERANCE = 1e-4
 """Largest difference between outputs of file and network, as a share of the largest output."""
@@ -87,7 +89,9 @@ def export(
     name = find_format(path, format)
     kind = FORMATS[name]
     _check_model(model)
-    _check_target(path)
+    if path.is_dir():
+        raise UsageError(f"'{path}' is a directory; name the file to write in it")
+    ensure_directory(path.parent)  # it says at once, not after a minute's work, that it cannot
     example = Arguments.of(model, example_input)
     with torch.random.fork_rng(), training_mode(model, False), torch.no_grad():
         trials = list(_trials(model, example, dynamic))
@@ -95,11 +99,13 @@ def export(
         program = capture(model, trials[0], dynamic=dynamic)
         versions = {"ranp": __version__, "torch": str(torch.__version__)}
         content = kind.write(program, _describe_origin(versions, plan))
-        run = _opened(kind, content, model)
+        unable = f"{kind.runtime} cannot run what {type(model).__name__} does"
+        with explained(TraceError, unable, USE_PT2):
+            run = kind.open(content)
         outputs = [_run(run, arguments) for arguments in trials]
-        difference = max(map(_difference, outputs, expected))
+        difference = max(map(largest_difference, outputs, expected))
         if difference > TOLERANCE:
-            again = _difference(_expected(model, trials[0]), expected[0])
+            again = largest_difference(_expected(model, trials[0]), expected[0])
             raise _refusal(path, name, model, difference, is_random=again > TOLERANCE)
     with atomic_write(path) as file:
         file.write(content)
@@ -125,16 +131,6 @@ def _describe_origin(versions: Mapping[str, str], plan: Plan | None) -> str:
             "plan": plan.sha256,
         }
     return canonical_json(about)
-
-
-def _opened(kind: FileFormat, content: bytes, model: nn.Module) -> Runner:
-    try:
-        return kind.open(content)
-    except Exception as error:
-        raise TraceError(
-            f"{kind.runtime} cannot run what {type(model).__name__} does: {first_line(error)}; "
-            "a name that ends in .pt2 keeps every operation of PyTorch"
-        ) from error
 
 
 def _refusal(
@@ -167,13 +163,6 @@ def _check_model(model: nn.Module) -> None:
             )
 
 
-def _check_target(path: Path) -> None:
-    """Say at once, not after a minute's work, that a file cannot be written."""
-    if path.is_dir():
-        raise UsageError(f"'{path}' is a directory; name the file to write in it")
-    ensure_directory(path.parent)
-
-
 def _trials(model: nn.Module, example: Arguments, dynamic: bool) -> Iterator[Arguments]:
     """Yield random inputs to compare with; the first is the one to capture the network with."""
     if not dynamic:
@@ -183,8 +172,8 @@ def _trials(model: nn.Module, example: Arguments, dynamic: bool) -> Iterator[Arg
     check_sizes(example)
     # From a single sample nobody could tell whether there may be several.
     samples = max([2, *(t.shape[0] for t in example.tensors if t.dim())])
-    yield example.drawn(0, with_batch(samples))
-    yield example.drawn(1, with_batch(1))
+    yield example.drawn(0, scaled(samples))
+    yield example.drawn(1, scaled(1))
     yield _other_size(model, example, samples + 1)
 
 
@@ -196,7 +185,7 @@ def _other_size(model: nn.Module, example: Arguments, samples: int) -> Arguments
         try:
             arguments.copy().call(model)
         except Exception as error:
-            said = said or first_line(error)
+            said = said or describe_failure(error)
         else:
             return arguments
     raise UsageError(
@@ -205,13 +194,9 @@ def _other_size(model: nn.Module, example: Arguments, samples: int) -> Arguments
 
 
 def _expected(model: nn.Module, arguments: Arguments) -> list[Tensor]:
-    try:
+    what = f"the forward of {type(model).__name__} fails with an input {_shapes(arguments)}"
+    with explained(TraceError, what, "check the example input"):
         outputs = list(tensors_in(arguments.copy().call(model)))
-    except Exception as error:
-        raise TraceError(
-            f"the forward of {type(model).__name__} fails with an input {_shapes(arguments)}: "
-            f"{first_line(error)}; check the example input"
-        ) from error
     if not all(bool(t.isfinite().all()) for t in outputs):
         raise UsageError(
             f"the {type(model).__name__} produces non-finite outputs for random inputs: "
@@ -221,28 +206,10 @@ def _expected(model: nn.Module, arguments: Arguments) -> list[Tensor]:
 
 
 def _run(run: Runner, arguments: Arguments) -> list[Tensor]:
-    try:
+    what = f"the file does not run with an input {_shapes(arguments)}, as the network does"
+    with explained(IntegrityError, what, "it was not written"):
         return run(arguments.copy())
-    except Exception as error:
-        raise IntegrityError(
-            f"the file does not run with an input {_shapes(arguments)}, as the network does: "
-            f"{first_line(error)}; it was not written"
-        ) from error
 
 
 def _shapes(arguments: Arguments) -> str:
     return ", ".join(str(tuple(tensor.shape)) for tensor in arguments.tensors)
-
-
-def _difference(outputs: list[Tensor], expected: list[Tensor]) -> float:
-    if [t.shape for t in outputs] != [t.shape for t in expected]:
-        return math.inf
-    if not all(bool(t.isfinite().all()) for t in outputs):
-        return math.inf
-    largest = 0.0
-    for output, wanted in zip(outputs, expected, strict=True):
-        if wanted.numel():
-            apart = (output.double() - wanted.double()).abs().max().item()
-            size = wanted.double().abs().max().item()
-            largest = max(largest, apart / size if size else apart)
-    return largest

@@ -14,14 +14,17 @@ from torch.export import ExportedProgram
 
 from ranp.errors import IntegrityError, TraceError, UsageError
 from ranp.exporting.arguments import Arguments
-from ranp.exporting.capture import first_line, input_sizes
-from ranp.exporting.quiet import quiet
+from ranp.exporting.capture import input_sizes
+from ranp.exporting.quiet import explained, quiet
 from ranp.graph.operation import tensors_in
+from ranp.user_code import describe_failure
 
 Format = Literal["onnx", "pt2"]
 Runner = Callable[[Arguments], list[Tensor]]
 ENTRY = "ranp"
 """Under this name a file says where it comes from, as JSON."""
+USE_PT2 = "a name that ends in .pt2 keeps every operation of PyTorch"
+"""The way out of what ONNX cannot do."""
 _LARGEST = 2**31 - 1  # a protobuf message cannot be longer
 
 
@@ -82,19 +85,13 @@ def load_exported(path: str | Path, format: Format | None = None) -> Runner:
         return kind.open(content)
     except Exception as error:
         raise IntegrityError(
-            f"{kind.runtime} cannot open '{path}' ({first_line(error)}); export it again"
+            f"{kind.runtime} cannot open '{path}' ({describe_failure(error)}); export it again"
         ) from error
 
 
 def _write_onnx(program: ExportedProgram, about: str) -> bytes:
-    try:
-        with quiet():
-            converted = torch.onnx.export(program, dynamo=True, verbose=False)
-    except Exception as error:
-        raise TraceError(
-            f"the network cannot be written as ONNX: {first_line(error)}; "
-            "a name that ends in .pt2 keeps every operation of PyTorch"
-        ) from error
+    with explained(TraceError, "the network cannot be written as ONNX", USE_PT2), quiet():
+        converted = torch.onnx.export(program, dynamo=True, verbose=False)
     assert converted is not None
     proto = converted.model_proto
     for node in proto.graph.node:

@@ -1,4 +1,4 @@
-"""What torch says while it exports, and nobody who exports a network can do anything about."""
+"""What is said while a network is exported: failures in one line, torch's own messages not."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr
+
+from ranp.errors import RanpError
+from ranp.user_code import describe_failure
 
 _LOGS = (
     "torch.fx.experimental.symbolic_shapes",  # repeats in many lines what is raised as well
@@ -21,8 +24,17 @@ _WARNINGS = (
 
 
 @contextmanager
+def explained(kind: type[RanpError], what: str, advice: str) -> Iterator[None]:
+    """Raise whatever goes wrong inside as an error of ours: what fails, why, and what to do."""
+    try:
+        yield
+    except Exception as error:
+        raise kind(f"{what}: {describe_failure(error)}; {advice}") from error
+
+
+@contextmanager
 def quiet() -> Iterator[None]:
-    """Hide those messages, and no others; what goes wrong is raised as ever."""
+    """Hide what nobody who exports a network can do anything about, and nothing else."""
     with ExitStack() as stack:
         for name in _LOGS:
             log = logging.getLogger(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from torch import nn
@@ -24,34 +23,20 @@ def update_channel_counts(slim: nn.Module, graph: ChannelGraph, alive: Alive) ->
 
     An attribute follows if it holds, in the full network, the number of channels that enter or
     leave its module, or a list of them for several tensors. What two calls disagree on stays.
-
-    Args:
-        slim: The slim model.
-        graph: The channel graph of the full model.
-        alive: Which classes live in the slim model.
     """
     found: dict[tuple[str, str], list[Any]] = {}
-    for path, name, value in _counts(slim, graph, alive):
-        found.setdefault((path, name), []).append(value)
+    for call in (call for label_pass in graph.passes.values() for call in label_pass.channels):
+        stored = vars(slim.get_submodule(call.name))
+        for name in _ATTRIBUTES.keys() & stored.keys():
+            value, extent = stored[name], getattr(call, _ATTRIBUTES[name])
+            full, counts = _sizes(extent, graph.all_alive()), _sizes(extent, alive)
+            if isinstance(value, int) and full[:1] == (value,):
+                found.setdefault((call.name, name), []).append(counts[0])
+            elif isinstance(value, (list, tuple)) and tuple(value) == full:
+                found.setdefault((call.name, name), []).append(type(value)(counts))
     for (path, name), values in found.items():
         if all(value == values[0] for value in values):
             setattr(slim.get_submodule(path), name, values[0])
-
-
-def _counts(
-    slim: nn.Module, graph: ChannelGraph, alive: Alive
-) -> Iterator[tuple[str, str, int | list[int] | tuple[int, ...]]]:
-    """Yield module, attribute and new value, for every call of a module."""
-    for label_pass in graph.passes.values():
-        for call in label_pass.channels:
-            stored = vars(slim.get_submodule(call.name))
-            for name in _ATTRIBUTES.keys() & stored.keys():
-                value, extent = stored[name], getattr(call, _ATTRIBUTES[name])
-                full, slim_counts = _sizes(extent, graph.all_alive()), _sizes(extent, alive)
-                if isinstance(value, int) and full[:1] == (value,):
-                    yield call.name, name, slim_counts[0]
-                elif isinstance(value, (list, tuple)) and tuple(value) == full:
-                    yield call.name, name, type(value)(slim_counts)
 
 
 def _sizes(channels: Extent, alive: Alive) -> tuple[int, ...]:

@@ -26,7 +26,8 @@ def with_batch(model: nn.Module, shape: Sequence[int]) -> tuple[int, ...]:
         shape: Shape of a batch or of a sample.
     """
     shape = tuple(shape)
-    short = any(len(shape) < _dims(each) for each in model.modules() if _is_convolution(each))
+    convolutions = [each for each in model.modules() if isinstance(each, _Convolution)]
+    short = any(len(shape) < _dims(each) for each in convolutions)
     if not short or _missing_dims(model, shape) != 1:
         return shape
     logger.warning("input %s is taken as one sample, in a batch of 1", describe_shape(shape))
@@ -71,7 +72,7 @@ class _Reached(RanpError):
 class _ToFirstConvolution(Tracer):
     def module_begins(self, path: str, inputs: Any) -> None:
         module = self.model.get_submodule(path)
-        if _is_convolution(module) and inputs and isinstance(inputs[0], Tensor):
+        if isinstance(module, _Convolution) and inputs and isinstance(inputs[0], Tensor):
             raise _Reached(_dims(module) - inputs[0].dim())
 
 
@@ -89,10 +90,6 @@ def _missing_dims(model: nn.Module, shape: tuple[int, ...]) -> int | None:
     return None
 
 
-def _is_convolution(module: nn.Module) -> bool:
-    return isinstance(module, _Convolution)
-
-
-def _dims(convolution: Any) -> int:
+def _dims(convolution: _Convolution) -> int:
     """Return the dimensions of a batch that a convolution takes."""
     return len(convolution.kernel_size) + 2

@@ -19,7 +19,7 @@ from ranp.graph.attributes import update_channel_counts
 from ranp.graph.batching import with_batch
 from ranp.graph.channel_graph import Alive, ChannelGraph, Layer
 from ranp.graph.inputs import ExampleInput, Inputs, TensorShape, describe_inputs
-from ranp.graph.labels import Dim, Dims, LabelArray, LabelSpace
+from ranp.graph.labels import Dims, LabelArray, LabelSpace
 from ranp.graph.propagation import Decisions, LayerCall, Pass, Propagator, Record, is_layer
 from ranp.graph.recording import Recorder, Recording
 from ranp.graph.replay import Divergence, check_copies
@@ -134,12 +134,9 @@ def check_values(model: nn.Module) -> None:
 
 def unwrap(model: nn.Module) -> nn.Module:
     """Return the module inside of `torch.compile` and (distributed) data parallel wrappers."""
+    parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
     while True:
-        inner = getattr(model, "_orig_mod", None)
-        if inner is None and isinstance(
-            model, (nn.DataParallel, nn.parallel.DistributedDataParallel)
-        ):
-            inner = model.module
+        inner = model.module if isinstance(model, parallel) else getattr(model, "_orig_mod", None)
         if not isinstance(inner, nn.Module):
             return model
         model = inner
@@ -205,14 +202,28 @@ def _propagate(
     decisions: Decisions,
     protect: tuple[str, ...],
 ) -> ChannelGraph:
-    """Run the label pass over all forwards, over one space of labels."""
+    """Run the label pass over all forwards, over one space of labels, and number the classes."""
     space = LabelSpace()
     labels = {name: _initial_dims(model, name, shape, space) for name, shape in shapes.items()}
     passes = {
         mode: Propagator(model, space, decisions, protect).run(recording, labels)
         for mode, recording in recordings.items()
     }
-    return _assemble(shapes, space, labels, passes, inputs)
+    everything = np.arange(len(space), dtype=np.int64)
+    roots, class_of = np.unique(space.find(everything), return_inverse=True)
+    to_classes = _ToClasses(class_of)
+    finished: dict[Mode, Pass] = to_classes(passes)
+    return ChannelGraph(
+        layers=_layers(call for label_pass in finished.values() for call in label_pass.layers),
+        tensors=to_classes(labels),
+        shapes=shapes,
+        pinned={int(class_of[root]): reason for root, reason in space.pin_reasons().items()},
+        classes=len(roots),
+        calls=finished[Mode(False)].calls,
+        contractions=finished[Mode(False)].contractions,
+        inputs=inputs,
+        passes=finished,
+    )
 
 
 def _modes(model: nn.Module, switches: Mapping[str, tuple[Any, ...]]) -> list[Mode]:
@@ -261,33 +272,7 @@ def _initial_dims(model: nn.Module, name: str, tensor: TensorShape, space: Label
     )
 
 
-def _assemble(
-    shapes: Mapping[str, TensorShape],
-    space: LabelSpace,
-    labels: Mapping[str, Dims],
-    passes: Mapping[Mode, Pass],
-    inputs: Inputs,
-) -> ChannelGraph:
-    """Number the classes and rewrite everything from labels to classes."""
-    roots, class_of = np.unique(
-        space.find(np.arange(len(space), dtype=np.int64)), return_inverse=True
-    )
-    rewrite = _Rewriting(class_of)
-    finished: dict[Mode, Pass] = rewrite(passes)
-    return ChannelGraph(
-        layers=_layers(call for label_pass in finished.values() for call in label_pass.layers),
-        tensors=rewrite(labels),
-        shapes=shapes,
-        pinned={int(class_of[root]): reason for root, reason in space.pin_reasons().items()},
-        classes=len(roots),
-        calls=finished[Mode(False)].calls,
-        contractions=finished[Mode(False)].contractions,
-        inputs=inputs,
-        passes=finished,
-    )
-
-
-class _Rewriting:
+class _ToClasses:
     """Puts classes in the place of labels, anywhere in tuples, mappings and data classes."""
 
     def __init__(self, class_of: LabelArray) -> None:
@@ -299,9 +284,12 @@ class _Rewriting:
         if value is None or isinstance(value, (int, str)):
             return value
         if isinstance(value, np.ndarray):
-            return self._array(value)
+            classes = self._done.get(id(value))
+            if classes is None:
+                classes = self._done[id(value)] = self._class_of[value]
+            return classes
         if isinstance(value, Record):  # by far the most
-            outputs = ((shape, tuple(map(self._dim, dims))) for shape, dims in value.outputs)
+            outputs = ((shape, tuple(map(self, dims))) for shape, dims in value.outputs)
             return replace(value, outputs=tuple(outputs))
         if isinstance(value, tuple):
             return tuple(map(self, value))
@@ -310,15 +298,6 @@ class _Rewriting:
         if is_dataclass(value) and not isinstance(value, type):
             return replace(value, **{f.name: self(getattr(value, f.name)) for f in fields(value)})
         return value
-
-    def _dim(self, dim: Dim) -> Dim:
-        return None if dim is None else self._array(dim)
-
-    def _array(self, labels: LabelArray) -> LabelArray:
-        classes = self._done.get(id(labels))
-        if classes is None:
-            classes = self._done[id(labels)] = self._class_of[labels]
-        return classes
 
 
 def _layers(calls: Iterable[LayerCall]) -> dict[str, Layer]:
@@ -372,20 +351,14 @@ def rebuild_slim(
         alive: Which classes stay.
         replace: Makes the replacement of a named parameter or buffer.
     """
-    slim = rebuild(model, replace, _widths(graph, alive))
+    widths: dict[str, int] = {}  # channels that enter each leaf module, where they can be fewer
+    for call in (call for label_pass in graph.passes.values() for call in label_pass.calls):
+        channels = call.inputs[_CHANNELS.get(call.kind, 1)] if len(call.inputs) > 1 else 0
+        if not isinstance(channels, int):
+            widths[call.name] = int(alive[channels].sum())
+    slim = rebuild(model, replace, widths)
     update_channel_counts(slim, graph, alive)
     return slim
-
-
-def _widths(graph: ChannelGraph, alive: Alive) -> dict[str, int]:
-    """Return the channels that enter each leaf module of the slim model, where they are fewer."""
-    result: dict[str, int] = {}
-    for label_pass in graph.passes.values():
-        for call in label_pass.calls:
-            channels = call.inputs[_CHANNELS.get(call.kind, 1)] if len(call.inputs) > 1 else 0
-            if not isinstance(channels, int):
-                result[call.name] = int(alive[channels].sum())
-    return result
 
 
 def _learn(divergence: Divergence, decisions: Decisions) -> str | None:

@@ -42,11 +42,8 @@ class Inputs:
 
     def materialize(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments as tensors; inside a fake tensor mode they take no memory."""
-
-        def make(leaf: Any) -> Any:
-            return leaf.materialize() if isinstance(leaf, TensorShape) else leaf
-
-        args, kwargs = pytree.tree_map(make, (self.args, self.kwargs))
+        described = (self.args, self.kwargs)
+        args, kwargs = pytree.tree_map_only(TensorShape, TensorShape.materialize, described)
         return args, kwargs
 
     @property
@@ -84,12 +81,12 @@ def describe_shape(shape: Sequence[int]) -> str:
 
 
 def _describe(value: Any) -> Any:
-    def describe(leaf: Any) -> Any:
-        if isinstance(leaf, Tensor) and leaf.layout is not torch.strided:
-            raise UsageError(f"example input must be dense, got {leaf.layout}; give x.to_dense()")
-        return TensorShape.of(leaf) if isinstance(leaf, Tensor) else leaf
+    def describe(x: Tensor) -> TensorShape:
+        if x.layout is not torch.strided:
+            raise UsageError(f"example input must be dense, got {x.layout}; give x.to_dense()")
+        return TensorShape.of(x)
 
-    return pytree.tree_map(describe, value)
+    return pytree.tree_map_only(Tensor, describe, value)
 
 
 def _shape_like(model: nn.Module, shape: list[int]) -> TensorShape:

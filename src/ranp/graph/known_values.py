@@ -32,7 +32,7 @@ VALUE_DEPENDENT = (
 # known: there is no telling what it returns.)
 _LIKE = frozenset(
     f"aten::{name}"
-    for name in (*("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"),)
+    for name in ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
 )
 
 
@@ -102,7 +102,9 @@ class KnownValues:
         except VALUE_DEPENDENT:
             if described is None:
                 raise
-            return pytree.tree_map(self._fake_of, self._compute(func, described))
+            computed = self._compute(func, described)  # real tensors; their fake ones are known
+            lift = torch.ops.aten.lift_fresh.default
+            return pytree.tree_map_only(Tensor, lambda real: self.call(lift, (real,), {}), computed)
         outputs = [*tensors_in(out), *mutated]
         if described is None:
             for tensor in outputs:
@@ -176,22 +178,14 @@ class KnownValues:
                         _real(view, storages).copy_(tensor)
             return _run(func, described, storages)
 
-    def _fake_of(self, leaf: Any) -> Any:
-        """A fake tensor of the shape and values of a real one; anything else as it is."""
-        if not isinstance(leaf, Tensor):
-            return leaf
-        return self.call(torch.ops.aten.lift_fresh.default, (leaf,), {})
-
 
 def _run(func: Any, described: Any, storages: dict[int, torch.UntypedStorage]) -> Any:
-    args, kwargs = pytree.tree_map(
-        lambda leaf: _real(leaf, storages) if isinstance(leaf, _View) else leaf, described
-    )
+    args, kwargs = pytree.tree_map_only(_View, lambda view: _real(view, storages), described)
     return func(*args, **kwargs)
 
 
 def _real(view: _View, storages: dict[int, torch.UntypedStorage]) -> Tensor:
-    """The real tensor of a view; its storage is made, if there is none yet."""
+    """Return the real tensor of a view; its storage is made, if there is none yet."""
     storage = storages.get(view.storage)
     if storage is None:
         storage = torch.UntypedStorage(view.bytes)
@@ -206,7 +200,7 @@ def _storages(tree: Any) -> set[int]:
 
 
 def _mutated(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
-    """The tensors that an operation writes to."""
+    """Return the tensors that an operation writes to."""
     schema = func._schema
     if not schema.is_mutable:
         return []

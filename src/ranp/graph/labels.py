@@ -48,11 +48,12 @@ class LabelSpace:
             self._reason_of = np.concatenate([self._reason_of, np.zeros(grown, np.int64)])
         return np.arange(start, self._size, dtype=np.int64)
 
-    def fixed(self, count: int, reason: str) -> LabelArray:
-        """Return new labels for slots that cannot be removed."""
-        labels = self.fresh(count)
-        self.pin(labels, reason)
-        return labels
+    def concrete(self, dim: Dim, size: int, reason: str) -> LabelArray:
+        """Return the labels of a dimension; where it has none, new ones that are pinned."""
+        if dim is None:
+            dim = self.fresh(size)
+            self.pin(dim, reason)
+        return dim
 
     def find(self, labels: LabelArray) -> LabelArray:
         """Return the representative of each label's class."""
@@ -80,6 +81,11 @@ class LabelSpace:
             # next round settles the rest.
             np.minimum.at(self._parent, high, low)
 
+    def unite_rows(self, labels: LabelArray, rows: int) -> None:
+        """Unite slot i of every row, where the labels are `rows` rows of equal length."""
+        grid = labels.reshape(rows, -1)
+        self.unite(grid[1:], grid[:1])
+
     def pin(self, labels: Dim, reason: str) -> None:
         """Mark slots as impossible to remove; the first reason given for a label stays."""
         if labels is None:
@@ -96,11 +102,10 @@ class LabelSpace:
 
     def prunable(self, labels: LabelArray) -> NDArray[np.bool_]:
         """For each label, whether its class holds a neuron and no pin."""
-        everything = np.arange(self._size, dtype=np.int64)
-        roots = self.find(everything)
+        roots = self.find(np.arange(self._size, dtype=np.int64))
         neuron, pinned = np.zeros(self._size, bool), np.zeros(self._size, bool)
-        np.logical_or.at(neuron, roots, self._neuron[: self._size])
-        np.logical_or.at(pinned, roots, self._reason_of[: self._size] > 0)
+        neuron[roots[self._neuron[: self._size]]] = True
+        pinned[roots[self._reason_of[: self._size] > 0]] = True
         mine = self.find(labels)
         return neuron[mine] & ~pinned[mine]
 
@@ -111,17 +116,6 @@ class LabelSpace:
         for label, root in zip(pinned.tolist(), self.find(pinned).tolist(), strict=True):
             reasons.setdefault(root, self._reasons[self._reason_of[label]])
         return reasons
-
-
-def unite_rows(space: LabelSpace, labels: LabelArray, rows: int) -> None:
-    """Unite slot i of every row, where the labels are `rows` rows of equal length."""
-    grid = labels.reshape(rows, -1)
-    space.unite(grid[1:], grid[:1])
-
-
-def concrete(space: LabelSpace, dim: Dim, size: int, reason: str) -> LabelArray:
-    """Return the labels of a dimension, with fixed ones where it has none."""
-    return space.fixed(size, reason) if dim is None else dim
 
 
 def unlabelled(shape: Sequence[int]) -> Dims:

@@ -34,12 +34,7 @@ def rule(*names: str) -> Callable[[RuleT], RuleT]:
     Args:
         names: Names such as "convolution"; with their namespace if that is not ATen.
     """
-
-    def register(function: RuleT) -> RuleT:
-        RULES.update(dict.fromkeys(map(_full_name, names), function))
-        return function
-
-    return register
+    return _register(RULES, names)
 
 
 def picker(*names: str) -> Callable[[PickerT], PickerT]:
@@ -48,16 +43,16 @@ def picker(*names: str) -> Callable[[PickerT], PickerT]:
     Such an operation can pick the wrong slots of a slim network without any error, and with the
     right shapes. So the check pass asks again which ones it picked.
     """
+    return _register(PICKERS, names)
 
-    def register(function: PickerT) -> PickerT:
-        PICKERS.update(dict.fromkeys(map(_full_name, names), function))
+
+def _register(registry: dict[str, Any], names: tuple[str, ...]) -> Callable[[Any], Any]:
+    def register(function: Any) -> Any:
+        for name in names:
+            registry[name if "::" in name else f"aten::{name}"] = function
         return function
 
     return register
-
-
-def _full_name(name: str) -> str:
-    return name if "::" in name else f"aten::{name}"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ unites what must live or die together.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TypeVar
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ranp.errors import RanpError, TraceError
 from ranp.graph.labels import Dim, Dims, LabelArray, LabelSpace, unlabelled
-from ranp.graph.operation import RULES, Operation, Rule
+from ranp.graph.operation import RULES, Operation
 from ranp.graph.recording import ModuleBegin, ModuleEnd, RecordedOperation, Recording
 from ranp.graph.tracing import Site, describe_place
 from ranp.user_code import describe_failure
@@ -116,11 +116,7 @@ class Propagator:
     """Propagates labels through a recorded forward."""
 
     def __init__(
-        self,
-        model: nn.Module,
-        space: LabelSpace,
-        decisions: Decisions,
-        protect: Sequence[str] = (),
+        self, model: nn.Module, space: LabelSpace, decisions: Decisions, protect: Sequence[str]
     ) -> None:
         self.model = model
         self.space = space
@@ -132,7 +128,7 @@ class Propagator:
         self._calls: list[ModuleCall] = []
         self._channels: list[ModuleChannels] = []
         self._contractions: list[Contraction] = []
-        self._weight_labels: Mapping[str, Dims] = {}
+        self._weights: Mapping[str, Tensor] = {}
         # By the tensor's id: the recording keeps all tensors alive.
         self._dims: dict[int, Dims] = {}
         # The name of the parameter or buffer that a tensor is, or was computed from alone.
@@ -147,8 +143,8 @@ class Propagator:
             recording: The forward.
             labels: The labels of the parameters and buffers by name.
         """
-        self._weight_labels = labels
-        for name, tensor in recording.tensors.items():
+        self._weights = recording.tensors
+        for name, tensor in self._weights.items():
             self._dims[id(tensor)] = labels[name]
             self._origin[id(tensor)] = name
         for event in recording.events:
@@ -159,9 +155,8 @@ class Propagator:
                 self._begin(event)
             else:
                 self._end(event)
-        for tensor in recording.outputs:
-            for dim in self.dims(tensor):
-                self.space.pin(dim, IS_OUTPUT)
+        for dim in (d for tensor in recording.outputs for d in self.dims(tensor)):
+            self.space.pin(dim, IS_OUTPUT)
         return Pass(
             tuple(self._records),
             tuple(self._layers),
@@ -194,6 +189,12 @@ class Propagator:
     def pin(self, dim: Dim, reason: str) -> None:
         """Pin the slots of a dimension, naming the module at work."""
         self.space.pin(dim, f"{reason} in {self.place}")
+
+    def pin_tensors(self, tensors: Iterable[Tensor], reason: str) -> None:
+        """Pin every dimension of some tensors."""
+        for tensor in tensors:
+            for dim in self.dims(tensor):
+                self.pin(dim, reason)
 
     def choose(self, readings: Sequence[Reading]) -> Reading | None:
         """Return which of several readings of this operation to take; None when all have failed.
@@ -233,10 +234,10 @@ class Propagator:
     def _begin(self, call: ModuleBegin) -> None:
         """Pin what enters a module that was found to refuse other channel numbers."""
         if call.kind in self.decisions.pinned_kinds:
-            own = [d for n, d in self._weight_labels.items() if n.rpartition(".")[0] == call.path]
-            entering = [self.dims(tensor) for tensor in call.inputs]
-            for dim in (d for dims in (*entering, *own) for d in dims):
-                self.pin(dim, "channel numbers are fixed by the code")
+            reason = "channel numbers are fixed by the code"
+            self.pin_tensors(call.inputs, reason)
+            own = (t for n, t in self._weights.items() if n.rpartition(".")[0] == call.path)
+            self.pin_tensors(own, reason)
 
     def _end(self, call: ModuleEnd) -> None:
         """Record calls of leaf modules for the resource counters, channels of all others."""
@@ -263,19 +264,14 @@ class Propagator:
             inputs = [self.dims(tensor) for tensor in operation.inputs]
             for dim in (d for dims in (*inputs, *outputs) for d in dims):
                 self.pin(dim, f"channel numbers are fixed by the code ({operation.short_name})")
+        made = []
         for tensor, dims in zip(operation.outputs, outputs, strict=True):
             assert len(dims) == tensor.dim(), (operation.name, dims, tensor.shape)
             self._dims[id(tensor)] = dims
+            made.append((tuple(tensor.shape), dims))
         self._inherit_origin(operation)
-        shapes = (tuple(tensor.shape) for tensor in operation.outputs)
         self._records.append(
-            Record(
-                operation.name,
-                self._site,
-                self._reading,
-                recorded.numbers,
-                tuple(zip(shapes, outputs, strict=True)),
-            )
+            Record(operation.name, self._site, self._reading, recorded.numbers, tuple(made))
         )
 
     def _inherit_origin(self, operation: Operation) -> None:
@@ -288,7 +284,8 @@ class Propagator:
                 self._origin.pop(id(tensor), None)
 
     def _apply_rule(self, operation: Operation) -> list[Dims]:
-        rule = _rule_for(operation)
+        pointwise = RULES["aten::pointwise"] if operation.is_pointwise else None
+        rule = RULES.get(operation.name, pointwise)
         if rule is None:
             self._refuse_unless_fixed(operation)
             return [unlabelled(tensor.shape) for tensor in operation.outputs]
@@ -317,13 +314,6 @@ class Propagator:
             )
         for dim in labelled:
             self.pin(dim, f"it meets {operation.name}, which has no rule,")
-
-
-def _rule_for(operation: Operation) -> Rule | None:
-    rule = RULES.get(operation.name)
-    if rule is None and operation.is_pointwise:
-        return RULES["aten::pointwise"]
-    return rule
 
 
 def is_layer(module: nn.Module) -> bool:

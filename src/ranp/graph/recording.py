@@ -87,17 +87,10 @@ class Recorder(Tracer):
         super().__init__(model)
         self._tensors: dict[str, Tensor] = {}
         self._events: list[Event] = []
-        self._site: Site = ("", 0, "")
         self._stand_ins = WeakTensorKeyDictionary()
 
     def record(self, tensors: Mapping[str, TensorShape], inputs: Inputs, mode: Mode) -> Recording:
-        """Run one forward.
-
-        Args:
-            tensors: The shapes of the parameters and buffers by name.
-            inputs: What to call the model with.
-            mode: Train or eval mode, and what is switched.
-        """
+        """Run one forward (see `Tracer.forward`)."""
         output = self.forward(tensors, inputs, mode)
         return Recording(
             self._tensors, tuple(self._events), tuple(map(self._known, tensors_within(output)))
@@ -117,21 +110,15 @@ class Recorder(Tracer):
         sides = [tuple(map(self._known, tensors_in(side))) for side in (inputs, output)]
         self._events.append(ModuleEnd(path, type(module).__name__, is_leaf(module), *sides))
 
-    def operation_begins(self, site: Site) -> None:
-        """Remember the site of the operation."""
-        self._site = site
-
-    def operation_ends(self, operation: Operation) -> None:
+    def operation_ends(self, operation: Operation, site: Site) -> None:
         """Write down the operation."""
         if operation.outputs:
             recorded = replace(
                 operation,
                 arguments={name: self._without(v) for name, v in operation.arguments.items()},
-                outputs=tuple(map(self._changed, operation.outputs)),
+                outputs=tuple(self._known(t, reshaped=True) for t in operation.outputs),
             )
-            self._events.append(
-                RecordedOperation(self.path, self._site, recorded, operation.numbers)
-            )
+            self._events.append(RecordedOperation(self.path, site, recorded, operation.numbers))
 
     def _without(self, argument: Any) -> Any:
         """Return an argument of an operation with what stands for its tensors."""
@@ -141,22 +128,13 @@ class Recorder(Tracer):
             return [self._without(each) for each in argument]
         return argument
 
-    def _known(self, tensor: Tensor) -> Tensor:
-        """Return what stands for a tensor."""
+    def _known(self, tensor: Tensor, *, reshaped: bool = False) -> Tensor:
+        """Return what stands for a tensor, which may have been reshaped in place just now."""
         stand_in: Tensor | None = self._stand_ins.get(tensor)
-        return self._add(tensor) if stand_in is None else stand_in
-
-    def _changed(self, tensor: Tensor) -> Tensor:
-        """Return what stands for a tensor after an operation."""
-        stand_in: Tensor | None = self._stand_ins.get(tensor)
-        if stand_in is None or stand_in.shape != tensor.shape:
-            return self._add(tensor)
-        return stand_in
-
-    def _add(self, tensor: Tensor) -> Tensor:
-        with _disable_current_modes():
-            stand_in = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
-        self._stand_ins[tensor] = stand_in
+        if stand_in is None or (reshaped and stand_in.shape != tensor.shape):
+            with _disable_current_modes():
+                stand_in = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+            self._stand_ins[tensor] = stand_in
         return stand_in
 
 

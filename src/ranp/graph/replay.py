@@ -81,7 +81,6 @@ class _Replay(Tracer):
         self._alive = alive
         self._records = records
         self._position = 0
-        self._running = False
         self._dims = WeakTensorKeyDictionary()
         # The classes of a dimension go through many operations as one array.
         self._slim_of: dict[int, Dim] = {id(None): None}
@@ -90,21 +89,18 @@ class _Replay(Tracer):
         for name, tensor in tensors.items():
             self._dims[tensor] = self._slim(self._graph.tensors[name])
 
-    def operation_begins(self, site: Site) -> None:
-        self._running = True
-
-    def operation_ends(self, operation: Operation) -> None:
-        if operation.outputs:
-            record = self._record
-            if record is None or record.name != operation.name:
-                wanted = "nothing more" if record is None else record.name
-                self.diverge(f"calls {operation.name} instead of {wanted}")
-            else:
-                self._compare_shapes(operation, record)
-                self._compare_slots(operation, record)
-                self._compare_numbers(operation, record)
-            self._position += 1
-        self._running = False
+    def operation_ends(self, operation: Operation, site: Site) -> None:
+        if not operation.outputs:
+            return
+        record = self._record
+        if record is None or record.name != operation.name:
+            wanted = "nothing more" if record is None else record.name
+            self.diverge(f"calls {operation.name} instead of {wanted}")
+        else:
+            self._compare_shapes(operation, record)
+            self._compare_slots(operation, record)
+            self._compare_numbers(operation, record)
+        self._position += 1
 
     @property
     def _record(self) -> Record | None:
@@ -137,18 +133,17 @@ class _Replay(Tracer):
         """Compare scalar arguments: shapes tell nothing of `x / x.shape[1]`."""
         for name, number in operation.numbers.items():
             full = record.numbers.get(name)
-            if number != full and not self._is_depthwise_norm(operation, number):
+            # A group norm with a group per channel has as many groups as there are channels left.
+            is_norm = operation.name == "aten::group_norm"
+            follows = is_norm and number == operation["input"].shape[1]
+            if number != full and not follows:
                 self.diverge(
                     f"computes other values{calling_line()}: {operation.short_name} with "
                     f"{name}={number} instead of {full}"
                 )
 
-    def _is_depthwise_norm(self, operation: Operation, groups: float) -> bool:
-        """Return whether a group norm has a group per channel, so that groups follow channels."""
-        return operation.name == "aten::group_norm" and groups == operation["input"].shape[1]
-
     def diverge(self, what: str) -> None:
-        record = self._record if self._running else None
+        record = None if self.site is None else self._record
         raise Divergence(f"with fewer channels, {self.place} {what}", record, self.kind)
 
     def _slim(self, dims: Dims) -> Dims:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from ranp.errors import RanpError, TraceError
 from ranp.graph.inputs import Inputs, TensorShape
+from ranp.graph.known_values import VALUE_DEPENDENT
 from ranp.graph.operation import RULES, Operation, operands
 from ranp.graph.same_shape import output_like_input
 from ranp.graph.surgery import swapped_tensors, training_mode
@@ -58,12 +59,17 @@ class Tracer(TorchDispatchMode):
     The model is run as it is, and what its forward stores in its modules stays there: give a copy
     without data (`meta_copy`).
 
-    Subclasses see modules begin and end, and every operation before and after it runs.
+    Subclasses see modules begin and end, and every operation after it ran.
+
+    Attributes:
+        model: The model.
+        site: Where the operation that is running stands; None between operations.
     """
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.model = model
+        self.site: Site | None = None
         # A module reached under several names is called by its first one.
         self._paths = {id(module): name for name, module in self.model.named_modules()}
         # A module that raises never ends, and so stays on top.
@@ -78,10 +84,7 @@ class Tracer(TorchDispatchMode):
     def module_ends(self, path: str, module: nn.Module, inputs: Any, output: Any) -> None:
         """Handle the return of a module."""
 
-    def operation_begins(self, site: Site) -> None:
-        """Handle an operation before it runs."""
-
-    def operation_ends(self, operation: Operation) -> None:
+    def operation_ends(self, operation: Operation, site: Site) -> None:
         """Handle an operation after it ran."""
 
     @property
@@ -124,7 +127,7 @@ class Tracer(TorchDispatchMode):
         except RanpError:
             raise
         except Exception as error:
-            if isinstance(error, _VALUE_DEPENDENT) or ".numpy()" in str(error):
+            if isinstance(error, VALUE_DEPENDENT) or ".numpy()" in str(error):
                 raise TraceError(
                     f"{self.place} asks for the values of a tensor ({describe_failure(error)}), "
                     "but tracing has shapes only; decide by shapes, or outside of the forward"
@@ -151,9 +154,8 @@ class Tracer(TorchDispatchMode):
                 self._frames.pop()
 
         hooks = nn.modules.module
-        with ExitStack() as stack:
-            stack.callback(hooks.register_module_forward_pre_hook(begin).remove)
-            stack.callback(hooks.register_module_forward_hook(end).remove)
+        # A handle takes its hook away again when the block ends.
+        with hooks.register_module_forward_pre_hook(begin), hooks.register_module_forward_hook(end):
             yield
 
     def __torch_dispatch__(
@@ -172,9 +174,10 @@ class Tracer(TorchDispatchMode):
                 return func.decompose(*args, **kwargs)
         frame = self._frames[-1]
         frame.operations += 1
-        self.operation_begins((frame.kind, frame.operations, name))
+        self.site = site = (frame.kind, frame.operations, name)
         out = self._call(func, args, kwargs)
-        self.operation_ends(Operation.bind(func, args, kwargs, out))
+        self.operation_ends(Operation.bind(func, args, kwargs, out), site)
+        self.site = None
         return out
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -197,12 +200,6 @@ def describe_place(path: str) -> str:
 def _is_composed(func: torch._ops.OpOverload) -> bool:
     """Return whether an operation is made of simpler ones."""
     return func._can_decompose()
-
-
-_VALUE_DEPENDENT = (
-    fake_tensor.DataDependentOutputException,
-    fake_tensor.DynamicOutputShapeException,
-)
 
 
 def _fake(shape: TensorShape, mode: fake_tensor.FakeTensorMode) -> Tensor:

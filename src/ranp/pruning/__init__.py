@@ -6,10 +6,9 @@ from ranp.pruning.choose import Chooser, Feasibility
 from ranp.pruning.coupling import Coupling, Floor
 from ranp.pruning.criteria import CRITERIA, Criterion
 from ranp.pruning.early_stop import StabilityStop
-from ranp.pruning.identity import fingerprint
 from ranp.pruning.methods import METHODS, Method, find_method, register_method, resource_variants
 from ranp.pruning.score import Per, score
-from ranp.pruning.scores import NeuronScores, Scores
+from ranp.pruning.scores import NeuronScores, Scores, fingerprint
 from ranp.pruning.search import meet_budget, sparsity_within
 from ranp.pruning.selection import Selection
 from ranp.pruning.state import ScoringWeights

@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ranp.errors import InfeasibleError, UsageError
+from ranp.errors import InfeasibleError, IntegrityError, UsageError
 from ranp.graph import Alive, ChannelGraph
 from ranp.pruning.allocation import marginal_costs, network_floors
 from ranp.pruning.choice import Choice
 from ranp.pruning.coupling import REACHING, Bundle, at_least, bundles, couple, in_multiples, share
 from ranp.pruning.equations import balance, reweight
-from ranp.pruning.identity import check_fingerprint
-from ranp.pruning.scores import NeuronScores, Scores
+from ranp.pruning.scores import NeuronScores, Scores, fingerprint
 from ranp.pruning.search import bisect, floor_sparsity, smallest_sparsity
 from ranp.resources import Costs, count
 from ranp.resources.budgets import find_resource
@@ -54,8 +53,8 @@ class Chooser:
 
     def __post_init__(self) -> None:
         """Refuse scores of another network, and costs that lack a layer."""
-        if self.scores is not None:
-            check_fingerprint(self.graph, self.scores.fingerprint, "scores")
+        if self.scores is not None and self.scores.fingerprint != fingerprint(self.graph):
+            raise IntegrityError("the scores are of another network; score this one")
         if isinstance(self.choice.resource, Mapping):
             missing = [name for name in self.graph.layers if name not in self.choice.resource]
             if missing:
@@ -121,14 +120,6 @@ class Chooser:
             return network_floors(self.graph, self.bundles)
         return dict.fromkeys(self.graph.layers, floor)
 
-    def binding_floors(self, alive: Alive) -> dict[str, int]:
-        """Return the layers that are at their floor, though they have more neurons."""
-        return {
-            name: floor
-            for name, floor in self.floors.items()
-            if int(alive[self.graph.layers[name].neurons].sum()) <= floor < self.neurons[name]
-        }
-
     @cached_property
     def marginal_costs(self) -> NDArray[np.float64]:
         """What the full network saves without one channel of each bundle (`marginal_costs`)."""
@@ -147,11 +138,9 @@ class Chooser:
     def choose(self, sparsity: float) -> Alive:
         """Return the channels that live at a sparsity; layers may come out empty."""
         choice = self.choice
-        selected = choice.method.selection.select(self, sparsity)
-        if isinstance(selected, dict):
-            alive = couple(self.graph, selected, self.bundles)
-        else:
-            alive = selected
+        alive = choice.method.selection.select(self, sparsity)
+        if isinstance(alive, dict):
+            alive = couple(self.graph, alive, self.bundles)
         if choice.floor:
             alive = at_least(self.graph, alive, self.importance, self.floors)
         if choice.multiple > 1:
@@ -171,11 +160,11 @@ class Chooser:
         selected = self.choice.method.selection.select(self, sparsity)
         if self.choice.floor or not isinstance(selected, dict):
             return self.keeps_every_layer(sparsity)
-        layers = self.graph.layers
-        asked = [
-            name for name, layer in layers.items() if self.graph.removable[layer.neurons].any()
-        ]
-        return all(selected[name].any() for name in asked)
+        return all(
+            selected[name].any()
+            for name, layer in self.graph.layers.items()
+            if self.graph.removable[layer.neurons].any()
+        )
 
     def choose_feasible(self, sparsity: float) -> Alive:
         """Return the channels that live at a sparsity, some of them in every layer.

@@ -101,7 +101,7 @@ def synflow(model: nn.Module, graph: ChannelGraph, weights: LayerWeights) -> dic
     """
 
     def flow() -> Tensor:
-        args, kwargs = pytree.tree_map(_ones, graph.inputs.materialize())
+        args, kwargs = pytree.tree_map_only(Tensor, _ones, graph.inputs.materialize())
         outputs = [t for t in tensors_in(model(*args, **kwargs)) if t.is_floating_point()]
         return torch.stack([t.double().sum() for t in outputs]).sum()
 
@@ -112,9 +112,7 @@ def synflow(model: nn.Module, graph: ChannelGraph, weights: LayerWeights) -> dic
 
 
 def _used(
-    weights: LayerWeights,
-    value: Callable[[], Tensor],
-    differentiate: Differentiate,
+    weights: LayerWeights, value: Callable[[], Tensor], differentiate: Differentiate
 ) -> Gradients:
     """Differentiate a value with respect to the weights that computing it makes use of."""
     used: dict[str, Tensor] = dict(weights.leaves)
@@ -133,9 +131,8 @@ def _loss(model: nn.Module, batch: Any, forward: Forward, share: float) -> Tenso
     return checked_loss(forward(model, batch)) * share
 
 
-def _ones(value: Any) -> Any:
-    floating = isinstance(value, Tensor) and value.is_floating_point()
-    return torch.ones_like(value) if floating else value
+def _ones(x: Tensor) -> Tensor:
+    return torch.ones_like(x) if x.is_floating_point() else x
 
 
 @contextmanager

@@ -141,9 +141,5 @@ def sum_over_processes(scores: Scores, device: torch.device) -> Scores:
 
     sums, weight_sums, constants = map(summed, groups)
     return replace(
-        scores,
-        batches=int(next(pieces)),
-        sums=sums,
-        weight_sums=weight_sums,
-        constants=constants,
+        scores, batches=int(next(pieces)), sums=sums, weight_sums=weight_sums, constants=constants
     )

@@ -18,11 +18,10 @@ from ranp.graph import ChannelGraph, check_values, unwrap
 from ranp.graph.surgery import training_mode
 from ranp.pruning.batches import Forward, Part, check_samples, checked_loss, to_device
 from ranp.pruning.distributed import own_batches, sum_over_processes
-from ranp.pruning.identity import fingerprint
 from ranp.pruning.low_memory import OutOfMemoryFallback
 from ranp.pruning.mask_gradients import MaskGradients
 from ranp.pruning.methods import Method, statistics_for
-from ranp.pruning.scores import Scores
+from ranp.pruning.scores import Scores, fingerprint
 from ranp.pruning.state import ScoringWeights, scoring_state
 from ranp.pruning.statistics import Once, PerBatch
 from ranp.pruning.weights import LayerWeights

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ranp.errors import IntegrityError, UsageError
-from ranp.files import canonical_json, load_tensors, save_tensors
+from ranp.files import canonical_json, json_sha256, load_tensors, save_tensors
+from ranp.graph import ChannelGraph
 from ranp.schemas import parse_metadata
 
 ByLayer = Mapping[str, Tensor]
@@ -24,6 +25,11 @@ _SCHEMA = 1
 _GROUPS = ("sums", "weight_sums", "constants")
 _FOUND = ("agreement", "batches_needed")
 """Settings that say what came out of it."""
+
+
+def fingerprint(graph: ChannelGraph) -> str:
+    """Return a hash of the names and shapes of all parameters and buffers, in their order."""
+    return json_sha256([[name, list(tensor.shape)] for name, tensor in graph.shapes.items()])
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,7 +45,7 @@ class Scores:
             `abs` of |g_uv| and `signed` of g_uv.
         constants: What the weights alone say: `magnitude` is sum_v |w_uv|, and `synflow`.
         settings: How the network was scored.
-        fingerprint: Hash of the network's parameter names and shapes.
+        fingerprint: Which network they are of (see `fingerprint`).
     """
 
     batches: int

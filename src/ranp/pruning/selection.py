@@ -96,12 +96,7 @@ def flat(reference: Method) -> Selection:
 
     def select(chooser: Chooser, sparsity: float) -> Alive:
         plain = replace(
-            chooser.choice,
-            method=reference,
-            resource=None,
-            coupling="paper",
-            floor=0,
-            multiple=1,
+            chooser.choice, method=reference, resource=None, coupling="paper", floor=0, multiple=1
         )
         budget = chooser.costs(replace(chooser, choice=plain).choose(sparsity)).gflops
         equal = {name: np.zeros(len(layer)) for name, layer in chooser.graph.layers.items()}

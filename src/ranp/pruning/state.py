@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
@@ -34,21 +34,18 @@ def scoring_state(
             weights as they are.
         seed: Seed of fresh weights and of dropout.
     """
-    if weights not in ("fresh", "orthogonal", "given"):
+    if weights not in get_args(ScoringWeights):
         raise UsageError(f"weights must be 'fresh', 'orthogonal' or 'given', got '{weights}'")
     wanted = {id(parameter) for parameter in scored}
     parameters = [(p, p.requires_grad, p.grad, p.data) for p in model.parameters()]
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     # A forward may put another tensor in a buffer's place, count, or keep activations: each of
     # these dictionaries and lists gets back what it held.
-    held = [_held(module._buffers) for module in model.modules()]
-    held += [_held(vars(module)) for module in model.modules()]
-    held += [
-        _held(value)
-        for module in model.modules()
-        for name, value in vars(module).items()
-        if isinstance(value, (dict, list)) and name not in _OF_TORCH
-    ]
+    held = []
+    for module in model.modules():
+        own = (value for name, value in vars(module).items() if name not in _OF_TORCH)
+        containers = [value for value in own if isinstance(value, (dict, list))]
+        held += [_held(each) for each in (module._buffers, vars(module), *containers)]
     devices = {p.device for p, *_ in parameters if p.device.type != "cpu"}
     with torch.random.fork_rng(sorted(devices, key=str)), training_mode(model, training=True):
         try:
@@ -57,11 +54,10 @@ def scoring_state(
                 parameter.grad = None
                 if weights != "given":
                     parameter.data = parameter.data.clone()
-            generator = torch.Generator().manual_seed(seed)
-            if weights == "fresh":
-                glorot_normal_(model, gamma="uniform", generator=generator)
-            elif weights == "orthogonal":
-                orthogonal_(model, gamma="uniform", generator=generator)
+            if weights != "given":
+                initialize = glorot_normal_ if weights == "fresh" else orthogonal_
+                generator = torch.Generator().manual_seed(seed)
+                initialize(model, gamma="uniform", generator=generator)
             torch.manual_seed(seed)
             yield
         finally:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor, nn
 
 from ranp.graph import ChannelGraph
 from ranp.pruning.batches import Forward, Part
+from ranp.pruning.scores import ByLayer
 from ranp.pruning.weights import LayerWeights
-
-ByLayer = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)

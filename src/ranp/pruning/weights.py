@@ -26,12 +26,7 @@ class LayerWeights:
     """
 
     def __init__(self, model: nn.Module, graph: ChannelGraph) -> None:
-        """Look up what the graph names.
-
-        Args:
-            model: The network.
-            graph: Its channel graph.
-        """
+        """Look up the weights of the layers that the graph names."""
         parameters = dict(model.named_parameters(remove_duplicate=False))
         self._modules = dict(model.named_modules())
         self.widths = {name: len(layer) for name, layer in graph.layers.items()}

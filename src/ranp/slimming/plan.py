@@ -150,8 +150,13 @@ class Plan:
             IntegrityError: The model is not the plan's; the first layer that differs is named.
         """
         model = unwrap(model)
-        if not transfer:
-            self._check_shapes(model)
+        difference = None if transfer else shape_difference(self.shapes, tensor_shapes(model))
+        if difference is not None:
+            name, there, here = difference
+            raise IntegrityError(
+                f"the plan is for another network: '{name}' is {there} in the plan and {here} in "
+                "the model"
+            )
         if graph is None:
             inputs = self._example(model, transfer) if example_input is None else example_input
             graph = build_graph(model, inputs, protect=self.protect, switches=self.switches)
@@ -196,24 +201,12 @@ class Plan:
             alive[layer.neurons[keep]] = True
         return alive
 
-    def _check_shapes(self, model: nn.Module) -> None:
-        difference = shape_difference(self.shapes, tensor_shapes(model))
-        if difference is not None:
-            name, there, here = difference
-            raise IntegrityError(
-                f"the plan is for another network: '{name}' is {there} in the plan and {here} in "
-                "the model"
-            )
-
     def _example(self, model: nn.Module, transfer: bool) -> ExampleInput:
         args, kwargs = _inputs_from_json(self.inputs, like=next(model.parameters()))
         if transfer and len(args) == 1 and isinstance(args[0], TensorShape):
-            channels = next(
-                (m.in_channels for m in model.modules() if isinstance(m, nn.modules.conv._ConvNd)),
-                args[0].shape[1],
-            )
-            batch, _, *space = args[0].shape
-            return (batch, channels, *space)
+            batch, channels, *space = args[0].shape
+            convolutions = (m for m in model.modules() if isinstance(m, nn.modules.conv._ConvNd))
+            return (batch, getattr(next(convolutions, None), "in_channels", channels), *space)
         return kwargs if kwargs else args
 
     def save(self, path: str | Path) -> None:

@@ -26,7 +26,7 @@ class Comparison:
 
     Attributes:
         mode: "train" (forward, loss and backward) or "inference" (forward).
-        shape: Of the batch.
+        shape: Shape of the batch.
         full: The full network.
         slim: The slim one.
         theoretical: How many times fewer FLOPs the slim network has.
@@ -53,7 +53,7 @@ class Comparison:
         return self.speedup / self.theoretical
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for JSON."""
+        """Return plain values, for JSON."""
         return {**asdict(self), "speedup": self.speedup, "realised": self.realised}
 
 
@@ -62,7 +62,7 @@ class Bench:
     """All comparisons of a run, and the machine.
 
     Attributes:
-        comparisons: In the order in which they were measured.
+        comparisons: The comparisons, in the order in which they were measured.
         machine: What was measured on.
         load: Load average when it began.
         others: Threads of other processes that were running when it began.
@@ -74,7 +74,7 @@ class Bench:
     others: float
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for JSON."""
+        """Return plain values, for JSON."""
         return {
             "machine": dict(self.machine),
             "load": self.load,
@@ -101,7 +101,7 @@ def compare_speed(
     Args:
         full: The full network.
         slim: The slim one.
-        shapes: Of batches to measure with.
+        shapes: Shapes of the batches to measure with.
         theoretical: How many times fewer FLOPs the slim network has.
         modes: What to measure.
         optimized: Whether both networks go through `ranp.optimize` first, for every shape.
@@ -109,7 +109,7 @@ def compare_speed(
             whose memory is measured.
         clock: What is read before and after each run.
         force: Measure although others use the machine.
-        step: Told what comes next.
+        step: `step(message)`, called before each comparison.
 
     Raises:
         UsageError: Somebody else is using the machine.

@@ -9,7 +9,8 @@ the forward pass and each gradient, the way that was measured to be the fastest.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,8 +23,6 @@ from ranp.speed.layout import Layout, as_layout, is_plain, layout_of, owned
 
 Forward = Callable[[Tensor, Tensor, "Tensor | None", Geometry], Tensor]
 Gradient = Callable[[Tensor, Tensor, Tensor, Geometry], Tensor]
-
-_aten = torch.ops.aten
 
 
 @dataclass(frozen=True)
@@ -70,20 +69,11 @@ def _rows(x: Tensor) -> Tensor:
 # ------------------------------------------------------------- gradient with respect to the input
 
 
-def _data_library(grad: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Tensor:
-    return _library_gradient(grad, x, weight, g, 0)
-
-
-def _data_onednn(grad: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Tensor:
-    """Convolve the output's gradient with the mirrored weight."""
-    return forward_onednn(grad, mirrored(weight), None, g.mirrored)
-
-
-def _data_by(way: Forward) -> Gradient:
-    """Return the same convolution, computed in another way."""
+def _data_by(forward: Forward) -> Gradient:
+    """Return a way that convolves the output's gradient with the mirrored weight."""
 
     def data(grad: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Tensor:
-        return way(grad, mirrored(weight), None, g.mirrored)
+        return forward(grad, mirrored(weight), None, g.mirrored)
 
     return data
 
@@ -93,19 +83,19 @@ def _data_matmul(grad: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Tensor
     return _forward_matmul(grad, weight.transpose(0, 1), None, g)
 
 
-def _library_gradient(grad: Tensor, x: Tensor, weight: Tensor, g: Geometry, of: int) -> Tensor:
+def _library_gradient(of: int, grad: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Tensor:
     """Return the library's gradient of the input (0) or of the weight (1)."""
     settings = (None, g.stride, g.padding, g.dilation, False, (0, 0, 0), g.groups)
     mask = [of == 0, of == 1, False]
-    gradient: Tensor = _aten.convolution_backward(grad, x, weight, *settings, mask)[of]
+    gradients = torch.ops.aten.convolution_backward(grad, x, weight, *settings, mask)
+    gradient: Tensor = gradients[of]
     return gradient
 
 
 # ------------------------------------------------------------ gradient with respect to the weight
 
 
-def _weight_library(grad: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Tensor:
-    return _library_gradient(grad, x, weight, g, 1)
+_weight_library = partial(_library_gradient, 1)
 
 
 def _weight_onednn(grad: Tensor, x: Tensor, weight: Tensor, g: Geometry) -> Tensor:
@@ -153,7 +143,7 @@ def _in_slabs(grad: Tensor, x: Tensor, g: Geometry, parts: int) -> tuple[Tensor,
     reach = (depth - 1) * g.stride[0] + g.dilation[0] * (g.kernel[0] - 1) + 1
     padded = F.pad(x, (0, 0, 0, 0, g.padding[0], g.padding[0]))
     pieces = [padded[:, :, i * step : i * step + reach] for i in range(parts)]
-    unpadded = Geometry(g.kernel, g.stride, (0, *g.padding[1:]), g.dilation, g.groups)
+    unpadded = replace(g, padding=(0, *g.padding[1:]))
     return torch.cat(grad.chunk(parts, dim=2)), torch.cat(pieces), unpadded
 
 
@@ -166,8 +156,8 @@ FORWARD: dict[str, Forward] = {
     "matmul": _forward_matmul,
 }
 DATA: dict[str, Gradient] = {
-    "library": _data_library,
-    "onednn": _data_onednn,
+    "library": partial(_library_gradient, 0),
+    "onednn": _data_by(forward_onednn),
     **{name: _data_by(way) for name, way in FILLING.items()},
     "matmul": _data_matmul,
 }

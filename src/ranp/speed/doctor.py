@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -58,7 +57,7 @@ class Diagnosis:
     findings: tuple[Finding, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for JSON."""
+        """Return plain values, for JSON."""
         return {"machine": self.machine, "findings": [asdict(each) for each in self.findings]}
 
 
@@ -73,12 +72,11 @@ def diagnose() -> Diagnosis:
 def _machine() -> dict[str, Any]:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     pages = os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
-    available = next(_meminfo("MemAvailable"), None)
     return {
         **describe_machine(device),
         "cores": _cores(),
         "memory_bytes": pages * os.sysconf("SC_PAGE_SIZE") if pages else None,
-        "available_bytes": available,
+        "available_bytes": _available_bytes(),
         "ranp": __version__,
         "onednn": torch.backends.mkldnn.is_available(),
         "vector": f"{vector_width()} floats",
@@ -86,11 +84,11 @@ def _machine() -> dict[str, Any]:
     }
 
 
-def _meminfo(field: str) -> Iterator[int]:
+def _available_bytes() -> int | None:
     path = Path("/proc/meminfo")
-    for line in path.read_text().splitlines() if path.exists() else ():
-        if line.startswith(f"{field}:"):
-            yield int(line.split()[1]) * 1024
+    lines = path.read_text().splitlines() if path.exists() else []
+    found = (int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    return next(found, None)
 
 
 def _cores() -> int:
@@ -224,24 +222,17 @@ def threads() -> Finding:
     factor = None
     if count > 1:
         together = time_in_turns({"": work}, _REPETITIONS)[""].median
-        with _threads(1):
+        torch.set_num_threads(1)
+        try:
             alone = time_in_turns({"": work}, _REPETITIONS)[""].median
+        finally:
+            torch.set_num_threads(count)
         factor = together / alone
         text += f"; a thin weight gradient takes {1e3 * together:.1f} ms on {count} threads and "
         text += f"{1e3 * alone:.1f} ms on one"
     is_trap = count > cores or others > BUSY or (factor is not None and factor > 1)
     advice = "compute threads + loader workers + other work <= cores: set OMP_NUM_THREADS"
     return Finding("threads", is_trap, text, advice if is_trap else "", factor)
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def compiler() -> Finding:

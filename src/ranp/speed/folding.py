@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -23,35 +24,27 @@ def fold_norms(model: nn.Module, x: Tensor) -> list[str]:
     At inference it is a scale and a shift.
 
     Args:
-        model: In eval mode. Where a convolution's output also goes elsewhere than into the norm,
-            the result would be another: compare it.
+        model: The network, in eval mode. Where a convolution's output also goes elsewhere than
+            into the norm, the result would be another: compare it.
         x: An input.
 
     Returns:
         The names of the norms that are gone.
     """
-    pairs = {
-        name: conv
-        for name, conv in followers(model, x, _is_foldable).items()
-        if not conv.transposed or conv.groups == 1
-    }
-    for norm_name, conv in pairs.items():
-        norm = model.get_submodule(norm_name)
+    folded = []
+    for name, conv in followers(model, x, lambda module: isinstance(module, _BatchNorm)).items():
+        norm = model.get_submodule(name)
         assert isinstance(norm, _BatchNorm)
-        assert norm.running_mean is not None and norm.running_var is not None
-        weight, bias = fuse_conv_bn_weights(
-            conv.weight,
-            conv.bias,
-            norm.running_mean,
-            norm.running_var,
-            norm.eps,
-            norm.weight,
-            norm.bias,
-            transpose=conv.transposed,
+        mean, variance = norm.running_mean, norm.running_var
+        if mean is None or variance is None or (conv.transposed and conv.groups > 1):
+            continue
+        affine = (norm.eps, norm.weight, norm.bias)
+        conv.weight, conv.bias = fuse_conv_bn_weights(
+            conv.weight, conv.bias, mean, variance, *affine, transpose=conv.transposed
         )
-        conv.weight, conv.bias = weight, bias
         replace_module(model, norm, nn.Identity())
-    return list(pairs)
+        folded.append(name)
+    return folded
 
 
 @torch.no_grad()
@@ -63,7 +56,7 @@ def followers(
     Args:
         model: The network.
         x: An input.
-        is_wanted: Of which modules.
+        is_wanted: Returns whether a module is one to look for.
     """
     calls: dict[nn.Module, int] = {}
     outputs: list[tuple[Tensor, int, _Conv]] = []
@@ -75,18 +68,15 @@ def followers(
             outputs.append((output, _changes(output), module))
         elif args:
             # What was changed in place since, as by a ReLU, is the same tensor and not the same.
-            before = (conv for y, count, conv in outputs if y is args[0] and count == _changes(y))
-            conv = next(before, None)
-            if conv is not None:
-                found[module] = conv
+            for y, count, conv in outputs:
+                if y is args[0] and count == _changes(y):
+                    found.setdefault(module, conv)
 
-    watched = [m for m in model.modules() if isinstance(m, _Conv) or is_wanted(m)]
-    hooks = [module.register_forward_hook(after) for module in watched]
-    try:
+    with ExitStack() as hooks:
+        for module in model.modules():
+            if isinstance(module, _Conv) or is_wanted(module):
+                hooks.enter_context(module.register_forward_hook(after))
         given_out = list(tensors_in(model(x)))
-    finally:
-        for hook in hooks:
-            hook.remove()
     # What the network itself gives out must stay what it is.
     outer = {conv for y, _, conv in outputs if any(y is out for out in given_out)}
     names = {module: name for name, module in model.named_modules()}
@@ -98,10 +88,6 @@ def followers(
         and not nn.utils.parametrize.is_parametrized(conv)
         and "weight" in conv._parameters
     }
-
-
-def _is_foldable(module: nn.Module) -> bool:
-    return isinstance(module, _BatchNorm) and module.running_mean is not None
 
 
 def _changes(x: Tensor) -> int:

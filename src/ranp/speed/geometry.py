@@ -28,10 +28,8 @@ class Geometry:
     @classmethod
     def of(cls, module: nn.Conv3d) -> Geometry:
         """Return the geometry of a module, whose padding is given in numbers."""
-        kernel, stride, padding, dilation = (
-            _three(value)
-            for value in (module.kernel_size, module.stride, module.padding, module.dilation)
-        )
+        given = (module.kernel_size, module.stride, module.padding, module.dilation)
+        kernel, stride, padding, dilation = map(_three, given)
         return cls(kernel, stride, padding, dilation, module.groups)
 
     @property

@@ -44,17 +44,9 @@ class _BatchNorm(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, *_: Any) -> Any:
         x, weight, mean, inverse = ctx.saved_tensors
         mask = [*ctx.needs_input_grad[:3]]
+        grad, is_training = as_layout(grad, "channels-last"), True
         gradients = torch.ops.aten.native_batch_norm_backward(
-            as_layout(grad, "channels-last"),
-            x,
-            weight,
-            None,
-            None,
-            mean,
-            inverse,
-            True,
-            ctx.eps,
-            mask,
+            grad, x, weight, None, None, mean, inverse, is_training, ctx.eps, mask
         )
         return (*(g if wanted else None for g, wanted in zip(gradients, mask, strict=True)), None)
 

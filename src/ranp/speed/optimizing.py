@@ -45,7 +45,7 @@ class Trial:
 
     Attributes:
         name: What was done to the network.
-        seconds: Of a training step or of a forward.
+        seconds: Seconds of a training step, or of a forward pass.
         deviation: Norm of the difference between its outputs and those of the network as given,
             relative to the norm of the outputs, with the statistics of batch norms frozen; above
             1e-5 a trial is not kept.
@@ -73,14 +73,14 @@ class Optimization:
 
     Attributes:
         mode: "train" or "inference".
-        shape: Of the example input.
+        shape: Shape of the example input.
         kept: The name of the trial that was kept.
         trials: All of them, the network as given first.
-        routes: Of every convolution that does not take the library's way.
+        routes: Route of every 3D convolution that can take one, by name.
         folded: Batch norms that are part of their convolution now.
         keeps_memory: Whether the process keeps freed memory.
         machine: What was measured on.
-        load: Of the machine when the measurement began.
+        load: Load average of the machine when the measurement began.
     """
 
     mode: Mode
@@ -100,7 +100,7 @@ class Optimization:
         return seconds[AS_GIVEN] / seconds[self.kept]
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for JSON."""
+        """Return plain values, for JSON."""
         return {**asdict(self), "speedup": self.speedup}
 
     def __str__(self) -> str:
@@ -161,19 +161,19 @@ def optimize(
             "compute it cannot be compared; give another example_input"
         )
     cache = TimingCache() if cache is None else cache
-    for layout in LAYOUTS if _is_volume(x) else ():
+    is_volume = x.device.type == "cpu" and x.dim() == 5 and x.dtype == torch.float32
+    for layout in LAYOUTS if is_volume else ():  # of other inputs there is one way to compute
         candidate = _rerouted(model, x, layout, mode, cache)
         tried[candidate] = trial = _compared(candidate.name, candidate.run(x, mode), expected)
         if trial.is_equal and trial.seconds < _WORTH * expected.seconds:
             break  # the other layout has to be better than the one given, and this one is
     trials = _timed(tried, x, mode)
-    equal = {trial.name: trial.seconds for trial in trials if trial.is_equal}
-    name = min(equal, key=lambda name: equal[name])
-    kept = next(c for c in tried if c.name == name)
-    if equal[name] > _WORTH * equal[AS_GIVEN]:
-        kept = given
-    if mode == "train":
-        _take_modes(kept.model, model)
+    fastest = min((trial for trial in trials if trial.is_equal), key=lambda trial: trial.seconds)
+    is_worth_it = fastest.seconds <= _WORTH * trials[0].seconds
+    kept = next(c for c in tried if c.name == fastest.name) if is_worth_it else given
+    if mode == "train":  # module by module: some may be frozen
+        for module, same in zip(kept.model.modules(), model.modules(), strict=True):
+            module.training = same.training
     else:
         kept.model.eval()
     kept.model.optimization = Optimization(  # type: ignore[assignment]
@@ -250,17 +250,6 @@ def _example(model: nn.Module, example_input: ExampleInput) -> Tensor:
     return torch.randn(shape.shape, dtype=shape.dtype, device=shape.device)
 
 
-def _is_volume(x: Tensor) -> bool:
-    """Return whether there are other ways to compute what takes such an input."""
-    return x.device.type == "cpu" and x.dim() == 5 and x.dtype == torch.float32
-
-
-def _take_modes(model: nn.Module, given: nn.Module) -> None:
-    """Train or eval mode, module by module: some may be frozen."""
-    for module, same in zip(model.modules(), given.modules(), strict=True):
-        module.training = same.training
-
-
 def _copy(model: nn.Module) -> nn.Module:
     copied = copy.deepcopy(model)
     copied.zero_grad(set_to_none=True)
@@ -319,20 +308,17 @@ def _end_in_softmax(model: nn.Module, softmax: nn.Module, before: str | None) ->
 def _inputs_in_order(model: nn.Module, x: Tensor) -> dict[str, tuple[int, ...]]:
     """Return the input shapes of convolutions and softmaxes, in the order of their calls."""
     shapes: dict[str, tuple[int, ...]] = {}
-    hooks = []
-    for name, module in model.named_modules():
-        if can_route(module) or is_over_channels(module):
+    names = {module: name for name, module in model.named_modules()}
 
-            def note(module: nn.Module, args: tuple[Any, ...], name: str = name) -> None:
-                if args and isinstance(args[0], Tensor) and args[0].dim() == 5:
-                    shapes.setdefault(name, tuple(args[0].shape))
+    def note(module: nn.Module, args: tuple[Any, ...]) -> None:
+        if args and isinstance(args[0], Tensor) and args[0].dim() == 5:
+            shapes.setdefault(names[module], tuple(args[0].shape))
 
-            hooks.append(module.register_forward_pre_hook(note))
-    try:
+    with ExitStack() as hooks:
+        for module in names:
+            if can_route(module) or is_over_channels(module):
+                hooks.enter_context(module.register_forward_pre_hook(note))
         model(x)
-    finally:
-        for hook in hooks:
-            hook.remove()
     return shapes
 
 

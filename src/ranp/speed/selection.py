@@ -16,13 +16,7 @@ from ranp.resources.latency import Mode
 from ranp.resources.machine import describe_machine
 from ranp.resources.measuring import time_in_turns
 from ranp.resources.timing_cache import TimingCache
-from ranp.speed.convolution import (
-    DATA,
-    FORWARD,
-    WEIGHT,
-    Route,
-    open_routes,
-)
+from ranp.speed.convolution import DATA, FORWARD, WEIGHT, Route, open_routes
 from ranp.speed.geometry import Geometry
 from ranp.speed.layout import Layout, as_layout
 
@@ -41,8 +35,8 @@ def choose_route(
 
     Args:
         module: The convolution.
-        shape: Of its input.
-        layout: Of its input, and of what comes back.
+        shape: Shape of its input.
+        layout: Memory layout of its input and of its output.
         mode: Whether gradients matter.
         cache: Where measured times are kept.
     """

@@ -17,7 +17,7 @@ from ranp.graph import Alive
 from ranp.peeking import Batches
 from ranp.pipeline import Scoring, Traced, make_plan, score
 from ranp.pruning import Choice, Chooser, Scores
-from ranp.pruning.identity import fingerprint
+from ranp.pruning.scores import fingerprint
 from ranp.pruning.search import meet_budget
 from ranp.resources import Costs
 from ranp.resources.budgets import Budget

@@ -29,7 +29,7 @@ from torch import nn
 
 from ranp.errors import UsageError
 from ranp.graph import Alive, ChannelGraph
-from ranp.pruning.identity import fingerprint
+from ranp.pruning.scores import fingerprint
 from ranp.slimming import slim_model
 from ranp.trials.store import Cell, Store
 from ranp.user_code import blame

@@ -19,9 +19,9 @@ from ranp._version import __version__
 from ranp.errors import IntegrityError, UsageError
 from ranp.files import (
     LOCK,
-    canonical_json,
     ensure_directory,
     hold_directory,
+    json_sha256,
     sha256,
     write_sealed_json,
     write_text,
@@ -42,6 +42,8 @@ _RECORD, _CODE = "record.json", "code"
 # Plans, scores and the like; the files of a training run carry the id of its configuration.
 _KEPT = ("*", "run/config.json")
 _POLL_SECONDS = 0.5
+_ADDED = {"dampening": 0.0}
+"""Settings that cells of earlier versions lack, and the value that means what was done then."""
 
 
 def ignore_cell(cell: Cell, done: int, total: int) -> None:
@@ -66,8 +68,9 @@ class Store:
         self.recompute = recompute
 
     def place(self, cell: Cell) -> Path:
-        """Return the directory of a cell."""
-        return self.directory / sha256(canonical_json(dict(cell)))[:_KEY_DIGITS]
+        """Return the directory of a cell, which an earlier version may have completed."""
+        before, now = (self.directory / _key(each) for each in (_without_added(cell), cell))
+        return before if (before / _RECORD).exists() else now
 
     def result(self, cell: Cell) -> dict[str, Any] | None:
         """Return the result of a cell, or None if it is not complete."""
@@ -80,7 +83,7 @@ class Store:
         if not path.exists():
             return None
         record = read_file(path, "cell")
-        if canonical_json(record["cell"]) != canonical_json(dict(cell)):
+        if _key(_without_added(record["cell"])) != _key(_without_added(cell)):
             raise IntegrityError(
                 f"'{path}' is the record of another cell; remove it, and the cell is computed again"
             )
@@ -206,6 +209,17 @@ class Store:
                 **({} if code is None else {"code": code}),
             },
         )
+
+
+def _key(cell: Cell) -> str:
+    return json_sha256(dict(cell))[:_KEY_DIGITS]
+
+
+def _without_added(value: Any) -> Any:
+    """Return a description without the settings that it did not have in earlier versions."""
+    if not isinstance(value, Mapping):
+        return value
+    return {k: _without_added(v) for k, v in value.items() if k not in _ADDED or v != _ADDED[k]}
 
 
 def _read(path: Path) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from torch import Tensor
 
@@ -21,13 +21,6 @@ def unite_dims(p: Propagator, dims: Sequence[Dim], reason: str) -> Dim:
     for other in labelled[1:]:
         p.space.unite(labelled[0], other)
     return labelled[0] if labelled else None
-
-
-def pin_tensors(p: Propagator, tensors: Iterable[Tensor], reason: str) -> None:
-    """Pin every dimension of some tensors."""
-    for tensor in tensors:
-        for dim in p.dims(tensor):
-            p.pin(dim, reason)
 
 
 def broadcast(p: Propagator, operands: Sequence[Tensor], shape: Sequence[int]) -> Dims:
@@ -51,9 +44,9 @@ def broadcast(p: Propagator, operands: Sequence[Tensor], shape: Sequence[int]) -
 @rule("fill_", "zero_", "masked_fill", "masked_fill_", "lerp", "nan_to_num", "_weight_norm")
 def elementwise(p: Propagator, op: Operation) -> Dims:
     """Slots at the same place belong together."""
-    if op.name.endswith("_"):  # in place: the result is the first operand, whatever its shape
-        return broadcast(p, op.inputs, op.inputs[0].shape)
-    return broadcast(p, op.inputs, op.output.shape)
+    # In place, the result is the first operand, whatever its shape.
+    result = op.inputs[0] if op.name.endswith("_") else op.output
+    return broadcast(p, op.inputs, result.shape)
 
 
 @rule("zeros", "ones", "full", "empty", "rand", "randn")

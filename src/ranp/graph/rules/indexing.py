@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from ranp.graph.labels import Dim, Dims, LabelArray, concrete, unite_rows
+from ranp.graph.labels import Dim, Dims, LabelArray
 from ranp.graph.operation import Operation, picker, rule
 from ranp.graph.propagation import Propagator
-from ranp.graph.rules.elementwise import broadcast, pin_tensors, unite_dims
+from ranp.graph.rules.elementwise import broadcast, unite_dims
 
 
 def _replace(dims: Dims, index: int, new: Dim) -> Dims:
@@ -44,7 +44,7 @@ def _settle_pieces(p: Propagator, labels: Dim, piece: int, first: str) -> None:
     if reading is None:
         p.pin(labels, "it is cut by fixed numbers")
     elif reading == "equal pieces":
-        unite_rows(p.space, labels, len(labels) // piece)
+        p.space.unite_rows(labels, len(labels) // piece)
 
 
 @picker("slice")
@@ -104,7 +104,7 @@ def glu(p: Propagator, op: Operation) -> Dims:
     dims, dim = p.dims(op["self"]), op["dim"]
     labels = dims[dim]
     if labels is not None:
-        unite_rows(p.space, labels, 2)
+        p.space.unite_rows(labels, 2)
     return _along(dims, dim, lambda labels: labels[: len(labels) // 2])
 
 
@@ -125,7 +125,7 @@ def cat(p: Propagator, op: Operation) -> Dims:
             reason = "it is concatenated with channels of which there is nothing to remove"
             pairs = zip(tensors, parts, strict=True)
             result.append(
-                np.concatenate([concrete(p.space, part, t.shape[i], reason) for t, part in pairs])
+                np.concatenate([p.space.concrete(part, t.shape[i], reason) for t, part in pairs])
             )
     return tuple(result)
 
@@ -162,7 +162,7 @@ def pick_along(p: Propagator, op: Operation) -> Dims:
     source, dim = op["self"], op["dim"]
     dims = p.dims(source)
     p.pin(dims[dim], "it is picked by index")
-    pin_tensors(p, op.inputs[1:], "it is an index or picked by one")
+    p.pin_tensors(op.inputs[1:], "it is an index or picked by one")
     kept = tuple(
         labels if i != dim % len(dims) and size == op.output.shape[i] else None
         for i, (labels, size) in enumerate(zip(dims, source.shape, strict=True))
@@ -177,7 +177,7 @@ def index(p: Propagator, op: Operation) -> Dims:
     indexed = [i for i, number in enumerate(indices) if number is not None]
     contiguous = indexed == list(range(indexed[0], indexed[-1] + 1))
     if not contiguous or any(indices[i].dtype == torch.bool for i in indexed):
-        pin_tensors(p, op.inputs, "it is picked by index")
+        p.pin_tensors(op.inputs, "it is picked by index")
         return (None,) * op.output.dim()
     for i in indexed:
         p.pin(dims[i], "it is picked by index")
@@ -188,7 +188,7 @@ def index(p: Propagator, op: Operation) -> Dims:
 @rule("index_put", "index_put_", "_index_put_impl_", "masked_scatter", "masked_scatter_")
 def index_put(p: Propagator, op: Operation) -> Dims:
     """Written by number: nothing of what is written to, or with, can go."""
-    pin_tensors(p, op.inputs, "it is written by index")
+    p.pin_tensors(op.inputs, "it is written by index")
     return p.dims(op["self"])
 
 
@@ -229,6 +229,6 @@ def repeat_interleave(p: Propagator, op: Operation) -> Dims:
     """Each slot several times in a row."""
     dims, dim, count = p.dims(op["self"]), op.get("dim"), op.get("repeats")
     if dim is None or not isinstance(count, int):
-        pin_tensors(p, [op["self"]], "it is repeated by a tensor of numbers")
+        p.pin_tensors([op["self"]], "it is repeated by a tensor of numbers")
         return (None,) * op.output.dim()
     return _along(dims, dim, lambda labels: np.repeat(labels, count))

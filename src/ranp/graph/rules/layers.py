@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 from torch import Tensor
 
-from ranp.graph.labels import Dim, Dims, LabelArray, concrete, unite_rows
+from ranp.graph.labels import Dim, Dims, LabelArray, unlabelled
 from ranp.graph.operation import Operation, rule
 from ranp.graph.propagation import Propagator
 from ranp.graph.rules.elementwise import unite_dims
@@ -34,37 +34,34 @@ def convolution(p: Propagator, op: Operation) -> Dims:
 
     if groups == 1:
         unite_dims(p, [channels, rows], _INPUT)
-        out = concrete(p.space, weight_dims[out_of], op.output.shape[1], _SINGLE)
+        out = p.space.concrete(weight_dims[out_of], op.output.shape[1], _SINGLE)
     elif x.shape[1] == groups:  # depthwise: every output channel follows its one input channel
         multiplier = op.output.shape[1] // groups
         if transposed:
             channels = unite_dims(p, [channels, rows], _INPUT)
-            out = np.repeat(concrete(p.space, channels, groups, _INPUT), multiplier)
+            out = np.repeat(p.space.concrete(channels, groups, _INPUT), multiplier)
             p.pin(weight_dims[out_of], "the multiplier of a depthwise convolution is fixed")
         else:
-            out = concrete(p.space, weight_dims[out_of], op.output.shape[1], _SINGLE)
+            out = p.space.concrete(weight_dims[out_of], op.output.shape[1], _SINGLE)
             followers = None if channels is None else np.repeat(channels, multiplier)
             unite_dims(p, [followers, out], _INPUT)
     elif transposed:
-        unite_rows(p.space, concrete(p.space, rows, x.shape[1], _INPUT), groups)
+        p.space.unite_rows(p.space.concrete(rows, x.shape[1], _INPUT), groups)
         unite_dims(p, [channels, rows], _INPUT)
-        per_group = concrete(p.space, weight_dims[out_of], weight.shape[out_of], _SINGLE)
+        per_group = p.space.concrete(weight_dims[out_of], weight.shape[out_of], _SINGLE)
         out = np.tile(per_group, groups)
     else:
         tiled = None if rows is None else np.tile(rows, groups)
         unite_dims(p, [channels, tiled], _INPUT)
-        out = concrete(p.space, weight_dims[out_of], op.output.shape[1], _SINGLE)
-        unite_rows(p.space, out, groups)
+        out = p.space.concrete(weight_dims[out_of], op.output.shape[1], _SINGLE)
+        p.space.unite_rows(out, groups)
 
     if bias is not None and p.dims(bias)[0] is not None:
         unite_dims(p, [out, p.dims(bias)[0]], _SINGLE)
-    p.add_layer(weight, out, concrete(p.space, channels, x.shape[1], _INPUT), groups)
+    p.add_layer(weight, out, p.space.concrete(channels, x.shape[1], _INPUT), groups)
     result = (p.dims(x)[0], out, *(None,) * (x.dim() - 2))
-    larger = x if transposed else op.output
-    extent = p.extent(x) if transposed else tuple(map(_sized, result, larger.shape))
-    inner = weight_dims[out_of] if transposed else rows
-    inner_size = weight.shape[out_of] if transposed else weight.shape[into]
-    p.add_contraction(*extent, _sized(inner, inner_size), *weight.shape[2:])
+    larger = p.extent(x) if transposed else map(_sized, result, op.output.shape)
+    p.add_contraction(*larger, p.extent(weight)[1], *weight.shape[2:])
     return result
 
 
@@ -75,10 +72,10 @@ def linear(p: Propagator, op: Operation) -> Dims:
     rows, columns = p.dims(weight) if weight.dim() == 2 else (None, p.dims(weight)[0])
     channels = p.dims(x)[-1]
     unite_dims(p, [channels, columns], _INPUT)
-    out = concrete(p.space, rows, weight.shape[0], _SINGLE)
+    out = p.space.concrete(rows, weight.shape[0], _SINGLE)
     if bias is not None and p.dims(bias)[0] is not None:
         unite_dims(p, [out, p.dims(bias)[0]], _SINGLE)
-    p.add_layer(weight, out, concrete(p.space, channels, x.shape[-1], _INPUT), 1)
+    p.add_layer(weight, out, p.space.concrete(channels, x.shape[-1], _INPUT), 1)
     p.add_contraction(*p.extent(x), out)
     return (*p.dims(x)[:-1], out)
 
@@ -186,30 +183,26 @@ def attention(p: Propagator, op: Operation) -> Dims:
 
 @rule("batch_norm", "instance_norm", "native_batch_norm", "_native_batch_norm_legit")
 @rule("_native_batch_norm_legit_no_training", "cudnn_batch_norm")
-def channel_norm(p: Propagator, op: Operation) -> Dims:
-    """Each channel by itself; weights and statistics go with it."""
-    return _normalize_channels(p, op["input"], op)
-
-
 @rule("group_norm", "native_group_norm")
-def group_norm(p: Propagator, op: Operation) -> Dims:
-    """Channels in groups: each group must lose the same ones, unless a group is one channel."""
-    x, groups = op["input"], op["num_groups"]
-    dims = _normalize_channels(p, x, op)
-    channels = dims[1]
-    if channels is not None and x.shape[1] > groups:
-        unite_rows(p.space, channels, groups)
-    return dims
+def channel_norm(p: Propagator, op: Operation) -> list[Dims]:
+    """Weights and statistics go with their channel, those that come out as well.
 
-
-def _normalize_channels(p: Propagator, x: Tensor, op: Operation) -> Dims:
+    Where channels are normalized in groups of several, each group must lose the same ones.
+    """
+    x = op["input"]
     dims = p.dims(x)
     channels = dims[1]
     for name in ("weight", "bias", "running_mean", "running_var"):
         tensor = op.get(name)
         if tensor is not None and tensor.dim() == 1 and tensor.shape[0] > 1:
             channels = unite_dims(p, [channels, p.dims(tensor)[0]], _INPUT)
-    return (dims[0], channels, *dims[2:])
+    groups = op.get("num_groups") or op.get("group") or x.shape[1]
+    if channels is not None and x.shape[1] > groups:
+        p.space.unite_rows(channels, groups)
+    out = [(dims[0], channels, *dims[2:])]
+    return out + [
+        (channels,) if t.shape == x.shape[1:2] else unlabelled(t.shape) for t in op.outputs[1:]
+    ]
 
 
 @rule("layer_norm", "rms_norm", "_fused_rms_norm")
@@ -217,14 +210,11 @@ def layer_norm(p: Propagator, op: Operation) -> Dims:
     """Mixes the last dimensions in its statistics; weights go with them."""
     x = op["input"]
     dims = list(p.dims(x))
-    count = len(op["normalized_shape"])
-    for name in ("weight", "bias"):
-        tensor = op.get(name)
-        if tensor is not None:
-            for i, dim in enumerate(p.dims(tensor)):
-                at = len(dims) - count + i
-                if x.shape[at] > 1:
-                    dims[at] = unite_dims(p, [dims[at], dim], _INPUT)
+    for tensor in (op.get("weight"), op.get("bias")):
+        own = () if tensor is None else p.dims(tensor)
+        for i, dim in enumerate(own, start=len(dims) - len(own)):
+            if x.shape[i] > 1:
+                dims[i] = unite_dims(p, [dims[i], dim], _INPUT)
     return tuple(dims)
 
 

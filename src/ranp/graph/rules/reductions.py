@@ -5,7 +5,7 @@ from __future__ import annotations
 from ranp.graph.labels import Dims, unlabelled
 from ranp.graph.operation import Operation, rule
 from ranp.graph.propagation import Propagator
-from ranp.graph.rules.elementwise import broadcast, pin_tensors
+from ranp.graph.rules.elementwise import broadcast
 
 # A removed channel counts as zero: it adds nothing to these, but takes part in all others.
 _BLIND_TO_ZERO = {"aten::sum", "aten::linalg_vector_norm", "aten::norm"}
@@ -36,7 +36,7 @@ def reduce(p: Propagator, op: Operation) -> Dims:
 @rule("nll_loss", "nll_loss_nd", "nll_loss2d", "cosine_embedding_loss")
 def loss(p: Propagator, op: Operation) -> Dims:
     """A loss that a network computes by itself is taken over all that it compares."""
-    pin_tensors(p, op.inputs, f"{op.short_name} is taken over it")
+    p.pin_tensors(op.inputs, f"{op.short_name} is taken over it")
     return unlabelled(op.output.shape)
 
 

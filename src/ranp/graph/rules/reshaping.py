@@ -173,7 +173,6 @@ def channel_shuffle(p: Propagator, op: Operation) -> Dims:
     dims, groups = p.dims(op["self"]), op["groups"]
     channels = dims[1]
     if channels is not None:
-        grid = channels.reshape(groups, -1)
-        p.space.unite(grid[1:], grid[:1])
-        channels = grid.T.ravel()
+        p.space.unite_rows(channels, groups)
+        channels = channels.reshape(groups, -1).T.ravel()
     return (dims[0], channels, *dims[2:])

@@ -7,7 +7,6 @@ import numpy as np
 from ranp.graph.labels import Dims
 from ranp.graph.operation import Operation, rule
 from ranp.graph.propagation import Propagator
-from ranp.graph.rules.elementwise import pin_tensors
 
 _KINDS = {
     **{f"{kind}_pool{n}d": n for kind in ("max", "avg", "lp") for n in (1, 2, 3)},
@@ -41,14 +40,14 @@ def spatial(p: Propagator, op: Operation) -> Dims:
 def grid_sample(p: Propagator, op: Operation) -> Dims:
     """Sample every channel of the input at the same points."""
     volume, grid = op.inputs[:2]
-    pin_tensors(p, [grid], "it holds coordinates")
+    p.pin_tensors([grid], "it holds coordinates")
     return (*p.dims(volume)[:2], *(None,) * (op.output.dim() - 2))
 
 
 @rule("affine_grid_generator")
 def affine_grid(p: Propagator, op: Operation) -> Dims:
     """Coordinates from matrices."""
-    pin_tensors(p, [op["theta"]], "it holds coordinates")
+    p.pin_tensors([op["theta"]], "it holds coordinates")
     return (None,) * op.output.dim()
 
 
