@@ -392,8 +392,8 @@ def fit(  # noqa: D417
         device: Device to predict memory for, "cpu" or "cuda"; CUDA if there is one.
         forward: `forward(model, batch)` -> scalar tensor, instead of `loss`.
         scores: Scores of the model, instead of a loader.
-        method: As in `prune`; if None, whichever of RANP's methods keeps the most neurons within
-            the budgets.
+        method: As in `prune`; if None, RANP by whichever resource (FLOPs, memory, parameters, or
+            none) keeps the most neurons within the budgets.
         coupling: As in `prune`; if None, the paper's, and without a method, for networks with
             group, instance or layer norm, "mean" with the floor "auto" if that prunes less.
         floor: As in `prune`; what goes with the coupling if None.

@@ -21,6 +21,7 @@ from ranp.pruning import make_forward
 from ranp.pruning.batches import no_forward
 from ranp.pruning.search import DELTA
 from ranp.report.page import write_report
+from ranp.resources.step_model import StepModel
 from ranp.resources.training_memory import LOSS_MARGIN, LossNotCounted
 from tests.pruning.nets import given_back
 from tests.resources.allocator import step_peak
@@ -152,6 +153,35 @@ def test_no_other_method_of_the_table_keeps_more_neurons(tied, resource, model, 
                 if sum(len(layer.kept) for layer in plan.layers.values()) > kept:
                     break
         assert COST[resource](plan.apply(model)) > result.budgets[0].limit
+
+
+@pytest.mark.parametrize("method", ["thin", "power"])
+def test_rules_fill_a_budget_as_prune_does(method, model, loader, loss):
+    step = {"batch": 1, "input": (2, 8, 8, 8), "device": "cuda"}
+    fitted = ranp.fit(model, loader, loss, flops="40%", method=method, **step)
+    pruned = ranp.prune(model, loader, loss, flops="40%", method=method)
+    budget = 0.4 * fitted.before.gflops
+    for result in (fitted, pruned):
+        assert 0.97 * budget <= result.after.gflops <= budget
+    assert fitted.after.gflops == pytest.approx(pruned.after.gflops, rel=0.01)
+
+    tight = ranp.fit(model, loader, loss, memory="60%", method=method, **step)
+    plain = ranp.plan(model, sparsity=tight.sparsity, method=method, graph=tight.chooser.graph)
+    kept, before = (sum(len(x.kept) for x in p.layers.values()) for p in (tight.plan, plain))
+    assert kept >= before
+    assert tight.figures["slim"]["memory"] <= tight.budgets[0].limit
+
+
+def test_what_simulating_a_step_refutes_is_not_believed(model, loader, loss, monkeypatch):
+    right = ranp.fit(model, loader, loss, memory="60%", method="ranp-m", **STEP)
+    peak = StepModel.peak
+    monkeypatch.setattr(StepModel, "peak", lambda self, alive: peak(self, alive) // 2)
+    result = ranp.fit(model, loader, loss, memory="60%", method="ranp-m", **STEP)
+    assert result.plan.layers == right.plan.layers
+    assert result.figures == right.figures
+    assert [each.sparsity for each in result.alternatives] == pytest.approx(
+        [each.sparsity for each in right.alternatives], abs=0.02
+    )
 
 
 def test_a_method_that_is_named_is_the_only_one(model, loader, loss):

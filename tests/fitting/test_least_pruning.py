@@ -1,4 +1,4 @@
-"""Over random small networks: none of the methods that `fit` tries keeps more neurons."""
+"""Over random small networks: RANP by no other resource keeps more neurons than `fit` does."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ import ranp
 from ranp.errors import InfeasibleError
 
 SHAPE = (1, 2, 8, 8, 8)
+RANP = ("ranp-f", "ranp-m", "ranp-p", "weighted")
 
 
 class Net(nn.Module):
     """Two levels; the second is added to, or concatenated with, the first."""
 
-    def __init__(self, widths, adds):
+    def __init__(self, widths, adds, norm):
         super().__init__()
         first, second, third = widths
         self.first = nn.Conv3d(2, first, 3, padding=1)
         self.down = nn.Conv3d(first, second, 3, stride=2, padding=1)
+        self.norm = nn.InstanceNorm3d(second, affine=True) if norm else nn.Identity()
         self.deep = nn.Conv3d(second, third, 3, padding=1)
         self.up = nn.ConvTranspose3d(third, first, 2, stride=2)
         self.head = nn.Conv3d(first if adds else 2 * first, 3, 1)
@@ -32,7 +34,7 @@ class Net(nn.Module):
 
     def forward(self, x):
         x = self.first(x).relu()
-        y = self.up(self.deep(self.down(x).relu()).relu()).relu()
+        y = self.up(self.deep(self.norm(self.down(x)).relu()).relu()).relu()
         return self.head(x + y if self.adds else torch.cat([x, y], 1))
 
 
@@ -41,6 +43,10 @@ def peak(model):
     return ranp.predict_training_memory(
         model, batch, forward=lambda model, xy: F.cross_entropy(model(xy[0]), xy[1]), device="cuda"
     ).peak
+
+
+def neurons(plan):
+    return sum(len(layer.kept) for layer in plan.layers.values())
 
 
 COST = {
@@ -55,15 +61,16 @@ COST = {
 @given(
     widths=st.tuples(*[st.integers(4, 12)] * 3),
     adds=st.booleans(),
+    norm=st.booleans(),
     share=st.integers(30, 90),
     seed=st.integers(0, 9),
 )
 @settings(
     max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_no_method_that_is_tried_keeps_more_neurons(resource, widths, adds, share, seed):
+def test_ranp_by_no_other_resource_keeps_more_neurons(resource, widths, adds, norm, share, seed):
     torch.manual_seed(seed)
-    model = Net(widths, adds)
+    model = Net(widths, adds, norm)
     batch = (torch.randn(SHAPE), torch.randint(0, 3, (1, *SHAPE[2:])))
     step = {"batch": 1, "input": SHAPE[1:], "device": "cuda"}
     try:
@@ -73,17 +80,27 @@ def test_no_method_that_is_tried_keeps_more_neurons(resource, widths, adds, shar
     (budget,) = result.budgets
     assert COST[resource](result.model) <= budget.limit
 
-    kept = sum(len(layer.kept) for layer in result.plan.layers.values())
-    for tried in result.methods:
+    tried = {(each.method, *each.settings.values()) for each in result.methods}
+    ways = [("paper", 0), ("mean", "auto")] if norm else [("paper", 0)]
+    if result.binding is not None:
+        assert tried == {(name, *way) for name in RANP for way in ways}
+    kept = neurons(result.plan)
+    for name, coupling, floor in tried:
+        options = {"method": name, "coupling": coupling, "floor": floor}
+        if resource != "memory":
+            with suppress(InfeasibleError):
+                pruned = ranp.prune(
+                    model,
+                    scores=result.scores,
+                    loader=[batch],
+                    **options,
+                    **{resource: f"{share}%"},
+                )
+                assert neurons(pruned.plan) <= kept
         for sparsity in (0.02 * number for number in range(49, -1, -1)):
             with suppress(InfeasibleError):
-                plan = ranp.plan(
-                    model,
-                    result.scores,
-                    sparsity=sparsity,
-                    method=tried.method,
-                    graph=result.chooser.graph,
-                )
-                if sum(len(layer.kept) for layer in plan.layers.values()) > kept:
+                graph = result.chooser.graph
+                plan = ranp.plan(model, result.scores, sparsity=sparsity, graph=graph, **options)
+                if neurons(plan) > kept:
                     assert COST[resource](plan.apply(model)) > budget.limit
                     break

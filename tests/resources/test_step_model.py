@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -86,3 +88,21 @@ def test_what_follows_no_channels_is_refused():
 
     with pytest.raises(NotAProduct, match="follows no channels"):
         StepModel.of(graph, predict, "adam", "cuda")
+
+
+@pytest.mark.parametrize(("width", "simulated"), [(40, 2), (5, 3)])
+def test_a_second_trial_is_simulated_only_where_one_does_not_tell_layers_apart(width, simulated):
+    sizes = pairwise((1, *[width] * 6, 1))
+    model = nn.Sequential(*(nn.Conv3d(a, b, 3, padding=1) for a, b in sizes))
+    graph = build_graph(model, (1, 1, 4, 4, 4))
+    trials = []
+
+    def predict(alive):
+        trials.append(alive)
+        slim = slim_meta_copy(model, graph, alive)
+        return predict_training_memory(slim, (1, 1, 4, 4, 4), device="cuda")
+
+    step = StepModel.of(graph, predict, "adam", "cuda")
+    assert len(trials) == simulated
+    alive = random_choice(graph, 0)
+    assert step.peak(alive) == predict(alive).peak

@@ -40,6 +40,7 @@ class Costing:
     correction: MemoryCorrection | None = None
     _memories: dict[tuple[TrainingStep, bytes], TrainingMemory] = field(default_factory=dict)
     _models: dict[TrainingStep, StepModel | None] = field(default_factory=dict)
+    _refuted: list[TrainingStep] = field(default_factory=list)
     _resized: dict[tuple[int, ...], Chooser] = field(default_factory=dict)
 
     def figures(
@@ -92,16 +93,19 @@ class Costing:
     def confirms(self, figures: Figures, alive: Alive, step: TrainingStep) -> bool:
         """Return whether simulating a step gives the memory that was computed for it.
 
-        Where it does not, steps of that kind are simulated from then on. What was made of a step
-        that was confirmed is not simulated again.
+        Where it does not, steps are simulated from then on, other ways to train as well.
         """
-        model = self._models.get(step)
-        if "memory" not in figures or model is None or model.is_rescaled:
+        if "memory" not in figures or self._models.get(step) is None:
             return True
         if self.memory(alive, step).peak == figures["memory"]:
             return True
         self._models[step] = None
+        self._refuted.append(step)
         return False
+
+    def is_computed(self, step: TrainingStep, resources: Sequence[str]) -> bool:
+        """Return whether figures are computed, in no time; what is simulated takes a while."""
+        return "memory" not in resources or self._models.get(step) is not None
 
     def _peak(self, alive: Alive, step: TrainingStep) -> int:
         """Return the peak of a training step: computed where it is known how, else simulated."""
@@ -117,6 +121,8 @@ class Costing:
 
     def _model(self, step: TrainingStep) -> StepModel | None:
         """Return how the peak follows from channels; None if it is not known."""
+        if self._refuted:
+            return None
         graph = self.chooser.graph
         full = self.memory(graph.all_alive(), step)
         for known in filter(None, self._models.values()):

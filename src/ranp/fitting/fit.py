@@ -122,7 +122,9 @@ def fit_network(
     input_at = batch_like(forward, first) if forward is not None else default_input
     choosers = [replace(chooser, choice=choice) for choice in choices]
     chooser, fitted = fit_choices(choosers, step, budgets, input_at=input_at, events=events)
-    made = make_result(chooser, fitted.sparsity, traced.protect, network=network, init=init)
+    made = make_result(
+        chooser, fitted.sparsity, traced.protect, network=network, init=init, alive=fitted.alive
+    )
     return Fit(**vars(made), **{**vars(fitted), "notes": (*notes, *fitted.notes)})
 
 
@@ -168,10 +170,13 @@ def choices_to_try(
 ) -> tuple[Choice, ...]:
     """Return the choices that `fit` tries.
 
-    That of the method, or of every method that weighs by a resource, as RANP does. With a budget of
-    time only the first one of these: the others' time would have to be measured too. Networks that
-    normalize each sample by itself tie many channels, and are no networks of the paper's: there the
-    coupling that removes what is asked for is tried as well.
+    That of the method, or of every method that weighs by a resource, as RANP does: none of these
+    keeps more neurons within the budgets than what `fit` returns. Others could: those that do not
+    balance layers (magnitude, say) strip the few that bind, and keep the many that cost nothing.
+
+    With a budget of time only the first one of these: the others' time would have to be measured
+    too. Networks that normalize each sample by itself tie many channels, and are no networks of the
+    paper's: there the coupling that removes what is asked for is tried as well.
 
     Args:
         model: The full network.
@@ -264,6 +269,7 @@ def fit_choices(
         loss=input_at(step).name,
         budgets=budgets,
         sparsity=best.sparsity,
+        alive=best.alive,
         figures=figures,
         binding=found.binding,
         methods=() if timed else tried,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ranp.fitting.search import Alternative, Tried
 from ranp.fitting.training_step import TrainingStep
+from ranp.graph import Alive
 from ranp.report.terminal import folded, numbers, table
 from ranp.resources.budgets import Budget, describe
 from ranp.resources.training_memory import TrainingMemory
@@ -29,6 +30,8 @@ class Fitted:
         loss: What is differentiated.
         budgets: What it may cost.
         sparsity: The share of neurons that is removed; 0 if the full network keeps all budgets.
+        alive: The living channels: those of that sparsity, and by a rule that ranks no neurons what
+            the budgets have room for besides.
         figures: By network ("full", "slim"), what each resource takes: bytes, operations,
             parameters, and seconds if they are budgeted.
         binding: The budget that forbids to prune less; None if nothing is pruned.
@@ -42,6 +45,7 @@ class Fitted:
     loss: str
     budgets: tuple[Budget, ...]
     sparsity: float
+    alive: Alive = field(repr=False, compare=False)
     figures: Mapping[str, Mapping[str, float]]
     binding: str | None
     methods: tuple[Tried, ...]

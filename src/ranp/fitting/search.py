@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ranp.errors import InfeasibleError, TraceError
@@ -12,7 +13,7 @@ from ranp.fitting.costing import Costing, Figures, shares
 from ranp.fitting.training_step import TrainingStep, changes, is_part_of, variants
 from ranp.graph import Alive
 from ranp.pruning.coupling import REACHING
-from ranp.pruning.search import DELTA
+from ranp.pruning.search import DELTA, fill_budget
 from ranp.resources.budgets import RESOURCES, Budget, describe
 
 _SCAN = 6
@@ -176,12 +177,24 @@ def least_pruned_of(
     Raises:
         InfeasibleError: Every method empties a layer at any sparsity.
     """
+    while True:
+        best, tried = _try_all(costings, step, budgets)
+        candidate = best[1].best
+        if best[0].confirms(candidate.figures, candidate.alive, step):
+            return *best, tried
+        # Once more; what was computed is simulated now.
+
+
+def _try_all(
+    costings: Sequence[Costing], step: TrainingStep, budgets: Sequence[Budget]
+) -> tuple[tuple[Costing, Found], tuple[Tried, ...]]:
+    """Search with every method (see `least_pruned_of`)."""
     found: list[tuple[Costing, Found, Tried]] = []
     tried: list[Tried] = []
     refused: InfeasibleError | None = None
     for costing in costings:
         try:
-            one = least_pruned(costing, step, budgets)
+            one = _filled(costing, step, budgets, least_pruned(costing, step, budgets))
         except InfeasibleError as error:
             refused = refused or error
             tried.append(Tried.of(costing, step, None))
@@ -196,7 +209,27 @@ def least_pruned_of(
     costing, best, _ = max(
         found, key=lambda each: (each[2].neurons or 0, -max(each[1].best.worst, 1.0))
     )
-    return costing, best, tuple(sorted(tried, key=lambda each: -(each.neurons or 0)))
+    return (costing, best), tuple(sorted(tried, key=lambda each: -(each.neurons or 0)))
+
+
+def _candidate(
+    costing: Costing, step: TrainingStep, budgets: Sequence[Budget], sparsity: float, alive: Alive
+) -> Candidate:
+    figures = costing.figures(alive, step, [budget.resource for budget in budgets])
+    return Candidate(sparsity, alive, figures, shares(figures, budgets, step))
+
+
+def _filled(costing: Costing, step: TrainingStep, budgets: Sequence[Budget], found: Found) -> Found:
+    """Give back what budgets have room for, by methods that rank no neurons, as `prune` does.
+
+    Only where that is computed: hundreds of networks are tried.
+    """
+    resources = [budget.resource for budget in budgets]
+    if found.binding is None or not found.best.keeps or not costing.is_computed(step, resources):
+        return found
+    at = partial(_candidate, costing, step, budgets, found.best.sparsity)
+    alive = fill_budget(costing.chooser, found.best.sparsity, lambda alive: at(alive).worst)
+    return replace(found, best=at(alive))
 
 
 def least_pruned(
@@ -213,7 +246,7 @@ def least_pruned(
     Memory does not always fall when more is pruned: on a CPU, thin convolutions can run on kernels
     that take more of it. So some sparsities are tried all over the range, smallest first; between
     the last one that exceeds a budget and the first one that keeps all, the place is found by
-    interpolation.
+    interpolation. Memory that is computed is not confirmed here (see `Costing.confirms`).
 
     Args:
         costing: Counts and predicts costs.
@@ -226,18 +259,9 @@ def least_pruned(
 
     def at(sparsity: float) -> Candidate:
         alive = costing.chooser.choose(sparsity)
-        figures = costing.figures(alive, step, [b.resource for b in budgets])
-        return Candidate(sparsity, alive, figures, shares(figures, budgets, step))
+        return _candidate(costing, step, budgets, sparsity, alive)
 
     most = costing.chooser.max_sparsity() if below is None else below
-    found = _search(at, most, tolerance, scan)
-    if not costing.confirms(found.best.figures, found.best.alive, step):
-        found = _search(at, most, tolerance, scan)  # by simulation now
-    return found
-
-
-def _search(at: Callable[[float], Candidate], most: float, tolerance: float, scan: int) -> Found:
-    """Scan, then narrow down (see `least_pruned`)."""
     exceeding = nearest = at(0.0)
     if exceeding.keeps:
         return Found(exceeding, None)

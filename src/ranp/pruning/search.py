@@ -118,9 +118,6 @@ def meet_budget(chooser: Chooser, budgets: Sequence[Budget]) -> tuple[float, Ali
         InfeasibleError: The smallest feasible network exceeds one of them.
     """
     sparsity = sparsity_within(chooser, budgets)
-    method = chooser.choice.method
-    if method.needs_scores or chooser.choice.multiple > 1:
-        return sparsity, chooser.choose(sparsity)
     full = chooser.costs()
     limits = [budget.absolute(budget.total(full)) for budget in budgets]
 
@@ -129,8 +126,24 @@ def meet_budget(chooser: Chooser, budgets: Sequence[Budget]) -> tuple[float, Ali
         costs = chooser.costs(alive)
         return max(limit.total(costs) / limit.limit for limit in limits)
 
+    return sparsity, fill_budget(chooser, sparsity, spent)
+
+
+def fill_budget(chooser: Chooser, sparsity: float, spent: Callable[[Alive], float]) -> Alive:
+    """Return the channels that live at a sparsity, and those that budgets have room for besides.
+
+    See `meet_budget`.
+
+    Args:
+        chooser: Chooses the living channels at a sparsity.
+        sparsity: The smallest that keeps the budgets.
+        spent: Returns the largest share of a budget that channels take.
+    """
+    method = chooser.choice.method
+    if method.needs_scores or chooser.choice.multiple > 1:
+        return chooser.choose(sparsity)
     reaches = (DELTA, _NEXT_IN_LINE) if method.selection.ranked else _ANY
-    return sparsity, _filled(chooser, sparsity, spent, reaches)
+    return _filled(chooser, sparsity, spent, reaches)
 
 
 def _filled(

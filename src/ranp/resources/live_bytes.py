@@ -7,6 +7,7 @@ operation it differentiates.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from ranp.graph import TensorShape
 from ranp.graph.known_values import KnownValues
 from ranp.graph.operation import tensors_in
 from ranp.resources.kernel_workspace import kept_by_output, may_take_workspace
+from ranp.resources.known_shapes import known_outputs
 
 _MODULE = "ranp.module"
 
@@ -140,15 +142,25 @@ class LiveBytes(TorchDispatchMode):
         key = storage._cdata
         if key in self._followed:
             return
-        exact = max(storage.nbytes(), at_least)
-        size = -(-exact // self._rounding) * self._rounding
         number = len(self.storages)
         self._followed[key] = (weakref.ref(storage, partial(self._freed, key)), number)
-        self.now += size
+        exact = max(storage.nbytes(), at_least)
         is_whole = exact == tensor.numel() * tensor.element_size()
         shape, item = (tuple(tensor.shape), tensor.element_size()) if is_whole else ((exact,), 1)
+        self.hold(shape, item, owner)
+
+    def hold(self, shape: tuple[int, ...], item: int, owner: str) -> None:
+        """Count a storage for as long as nothing frees it.
+
+        Args:
+            shape: Shape of its tensor.
+            item: Bytes per element.
+            owner: Module, or purpose, that it is there for.
+        """
+        size = -(-math.prod(shape) * item // self._rounding) * self._rounding
+        self.now += size
+        self.events.append((1, len(self.storages)))
         self.storages.append(Stored(shape, item, size, owner))
-        self.events.append((1, number))
 
     def follow_all(self, tree: Any, owner: str) -> None:
         """Count all tensors in nested containers."""
@@ -214,7 +226,9 @@ class LiveBytes(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.prim.device.default:
             return func(*args)
-        out = self._known.call(func, args, kwargs or {})
+        out = known_outputs(func, args, kwargs or {})
+        if out is None:
+            out = self._known.call(func, args, kwargs or {})
         made = list(tensors_in(out))
         if made:
             owner = self._owner()

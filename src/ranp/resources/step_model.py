@@ -1,9 +1,10 @@
 """The peak of a training step as a function of the living channels, without simulating it again.
 
 What a step allocates and frees, and in which order, does not depend on how many channels live; the
-sizes do. Two trial networks with other widths in every layer, beside the full one, show which
-dimension of which tensor follows which channels. So the sizes of all tensors, and what kernels take
-besides, follow for any choice of channels.
+sizes do. A trial network with another width in every layer, beside the full one, shows which
+dimension of which tensor follows which channels (two, where layers are so narrow that one does not
+tell them apart). So the sizes of all tensors, and what kernels take besides, follow for any choice
+of channels.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ from ranp.resources.training_memory import (
 Ints = NDArray[np.int64]
 Dim = tuple[int, int]
 """A factor, and the number of the array of channels whose living ones it is multiplied with."""
+
+
+_DRAWS = 64
+"""How many trial networks are drawn to find one that tells all channels apart."""
 
 
 class NotAProduct(Exception):
@@ -110,7 +115,6 @@ class StepModel:
         margin: Bytes to be added for a loss that is not counted.
         optimizer: Optimizer, whose temporaries are counted.
         device: Device that the step runs on.
-        is_rescaled: Whether it was made of another step's.
     """
 
     arrays: tuple[Ints, ...]
@@ -124,7 +128,6 @@ class StepModel:
     margin: int
     optimizer: Optimizer
     device: Device
-    is_rescaled: bool = False
 
     @classmethod
     def of(
@@ -134,7 +137,7 @@ class StepModel:
         optimizer: Optimizer,
         device: Device,
     ) -> StepModel:
-        """Learn from the full network and two trial networks.
+        """Learn from the full network and a trial network or two.
 
         Args:
             graph: The channel graph of the full network.
@@ -145,13 +148,13 @@ class StepModel:
         Raises:
             NotAProduct: The step allocates something that does not follow from channels.
         """
-        trials = _trials(graph)
+        arrays = tuple(_arrays(graph))
+        trials = _trials(graph, arrays)
         memories = [predict(alive) for alive in trials]
         logs = [memory.log for memory in memories]
         events = [_in_order(log.events) for log in logs]
         if not all(np.array_equal(each, events[0]) for each in events):
             raise NotAProduct("other operations run with fewer channels")
-        arrays = tuple(_arrays(graph))
         table = _Table(arrays, trials)
         stored = zip(*(log.storages for log in logs), strict=True)
         dims = [table.dims([storage.shape for storage in each]) for each in stored]
@@ -194,7 +197,6 @@ class StepModel:
                 for at, kernel in self.kernels.items()
             },
             margin=memory.loss_margin,
-            is_rescaled=True,
         )
 
     def peak(self, alive: Alive) -> int:
@@ -286,9 +288,39 @@ def _arrays(graph: ChannelGraph) -> Iterator[Ints]:
     yield from {dim.tobytes(): dim for dim in dims if dim is not None}.values()
 
 
-def _trials(graph: ChannelGraph) -> list[Alive]:
-    """Return the full network, and two whose widths tell all layers of one width apart."""
-    random = np.random.default_rng(0)
+def _trials(graph: ChannelGraph, arrays: Sequence[Ints]) -> list[Alive]:
+    """Return the full network, and those whose widths tell all channels of one width apart."""
+    contents = [_content(array) for array in arrays]
+    for seed in range(_DRAWS):
+        full, *others = _draw(graph, seed)
+        if _tells_apart((full, others[0]), arrays, contents):
+            return [full, others[0]]
+    return _draw(graph, 0)
+
+
+def _content(array: Ints) -> tuple[bytes, bytes]:
+    """Return the classes of an array and their shares of it; arrays with the same are multiples."""
+    classes, numbers = np.unique(array, return_counts=True)
+    return classes.tobytes(), (numbers // np.gcd.reduce(numbers)).tobytes()
+
+
+def _tells_apart(
+    trials: Sequence[Alive], arrays: Sequence[Ints], contents: Sequence[tuple[bytes, bytes]]
+) -> bool:
+    """Return whether counts in some networks, or multiples of them, are those of one array only."""
+    seen: dict[tuple[int, ...], tuple[bytes, bytes]] = {}
+    for array, content in zip(arrays, contents, strict=True):
+        counts = [int(alive[array].sum()) for alive in trials]
+        common = math.gcd(*counts) or 1
+        key = tuple(count // common for count in counts)
+        if len(set(key)) > 1 and seen.setdefault(key, content) != content:
+            return False
+    return True
+
+
+def _draw(graph: ChannelGraph, seed: int) -> list[Alive]:
+    """Return the full network, and two whose layers of one width have other widths each."""
+    random = np.random.default_rng(seed)
     trials = [graph.all_alive() for _ in range(3)]
     orders: dict[int, NDArray[np.int64]] = {}
     seen: Counter[int] = Counter()

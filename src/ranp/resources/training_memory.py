@@ -21,7 +21,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 
 from ranp.display import html_table
@@ -239,8 +238,8 @@ def _run_step(
     with FakeStep(model, live) as step:
         learnt = [tensor for tensor in step.tensors.values() if tensor.requires_grad]
         live.follow_all(step.tensors, "parameters")
-        state = [torch.empty_like(t) for t in learnt for _ in range(STATES[optimizer])]
-        live.follow_all(state, "optimizer")
+        for tensor in learnt * STATES[optimizer]:
+            live.hold(tuple(tensor.shape), tensor.element_size(), "optimizer")
         batch = live.receive(batch, "input")
         resting = live.now
         held, backward = step.run(forward, batch, precision, recompute, device)
