@@ -14,8 +14,8 @@ hippocampus is hard to tell from its back, and short trainings find one of the t
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
-import math
 import os
 import shutil
 import statistics
@@ -25,6 +25,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ranp.experiments.statistics import compare_paired, describe_difference, summarise
 from ranp.files import write_text
 
 DATASET = "Dataset004_Hippocampus"
@@ -36,6 +37,10 @@ SETTINGS = ("cases", "epochs", "iterations", "batch", "patch")
 VALIDATION_BATCHES = 4
 """Batches of nnU-Net's pseudo Dice after each epoch."""
 CANDIDATES = ("thin", "power:0.25", "ranp-f")
+COLUMNS = (
+    *("network", "FLOPs", "parameters", "Dice, mean ± s.d.", "every run", "its worse class"),
+    "CPU s per epoch",
+)
 RACE_ITERATIONS = 800
 """Most iterations of a race, over all candidates; 5 % of so short a training would be nothing."""
 
@@ -58,7 +63,7 @@ def main() -> None:
     prepare(options)
     os.environ |= {"nnUNet_n_proc_DA": "0"}
     keys = {key: getattr(options, key) for key in SETTINGS}
-    for seed in range(options.seeds):
+    for seed in range(options.seeds):  # so that whole comparisons are complete early
         for arm in options.arm or ARMS:
             name = f"{arm.replace(' ', '-')}_s{seed}_" + "_".join(
                 f"{k[0]}{v}" for k, v in keys.items()
@@ -136,7 +141,7 @@ def trainer_class() -> type:
 
 
 def prune(options: argparse.Namespace, arm: str, seed: int) -> tuple[str, dict[str, Any]]:
-    """Return the plans of a network, and what is known of it; there is one race for all seeds."""
+    """Return the plans of a network, and what is known of it; every seed has scores, and a race."""
     from ranp.integrations.nnunet import prune_plans
 
     method = ARMS[arm]
@@ -145,7 +150,7 @@ def prune(options: argparse.Namespace, arm: str, seed: int) -> tuple[str, dict[s
     how: dict[str, Any] = {"method": method, "seed": seed}
     if method == "race":
         half = options.iterations // 2
-        how |= {"seed": 0, "epochs": 2 * options.epochs, "iterations": half}
+        how |= {"epochs": 2 * options.epochs, "iterations": half}
         cost = RACE_ITERATIONS / (options.epochs * options.iterations)
         how |= {"candidates": CANDIDATES, "cost": cost}
     made = prune_plans(
@@ -154,12 +159,12 @@ def prune(options: argparse.Namespace, arm: str, seed: int) -> tuple[str, dict[s
         flops=FLOPS,
         device="cpu",
         trainer=trainer_class(),
-        out_plans=f"nnUNetPlans_{method}_s{how['seed']}",
+        out_plans=f"nnUNetPlans_{method}_s{seed}",
         tell=print,
         **how,
     )
     plan = made.result.plan
-    about = {"costs": plan.costs["slim"], "neurons": neurons(plan)}
+    about = {"costs": plan.costs, "neurons": neurons(plan)}
     return made.name, about if made.race is None else {**about, "race": made.race.to_dict()}
 
 
@@ -194,25 +199,40 @@ def neurons(plan: Any) -> dict[str, int]:
 
 
 def print_table(cells: list[dict[str, Any]]) -> None:
-    """nnU-Net's validation Dice: mean, standard deviation over seeds, and every run."""
-    print("| network | parameters | Dice, mean ± s.d. | runs | CPU s per epoch |")
-    print("|---|---|---|---|---|")
-    for arm in ARMS:
-        rows = sorted((c for c in cells if c["arm"] == arm), key=lambda cell: cell["seed"])
-        if rows:
-            dice = [row["dice"] for row in rows]
-            spread = statistics.stdev(dice) if len(dice) > 1 else math.nan
-            parameters = statistics.mean(row["parameters"] for row in rows)
-            seconds = statistics.median(row["cpu_seconds_per_epoch"] for row in rows)
-            print(
-                f"| {arm} | {parameters / 1e6:.2f} M | {statistics.mean(dice):.4f} ± {spread:.4f} "
-                f"| {', '.join(f'{d:.4f}' for d in dice)} | {seconds:.1f} |"
-            )
-    for race in [cell["race"] for cell in cells if "race" in cell][:1]:
+    """nnU-Net's validation Dice, what races cost, and how sure differences are."""
+    found = {arm: {c["seed"]: c for c in cells if c["arm"] == arm} for arm in ARMS}
+    found = {arm: dict(sorted(rows.items())) for arm, rows in found.items() if rows}
+    print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
+    for arm, rows in found.items():
+        print(f"| {arm} | {' | '.join(columns(list(rows.values())))} |")
+    for seed, cell in found.get("race", {}).items():
+        race = cell["race"]
         print(
-            f"The race: {race['why']} It cost {100 * race['spent']:.0f} % of a training, "
-            f"{race['cpu_seconds']:.0f} CPU s."
+            f"Race of seed {seed}: {race['winner']} wins, {race['why']} It cost "
+            f"{100 * race['spent']:.0f} % of a training, {race['cpu_seconds']:.0f} CPU s."
         )
+    for arm, other in itertools.combinations(found, 2):
+        seeds = sorted(set(found[arm]) & set(found[other]))
+        if seeds:
+            dice = [[found[each][seed]["dice"] for seed in seeds] for each in (arm, other)]
+            print(describe_difference(arm, other, compare_paired(*dice)))
+
+
+def columns(rows: list[dict[str, Any]]) -> list[str]:
+    """What the table says of the runs of one network."""
+    full = {"full": {"gflops": 1.0}, "slim": {"gflops": 1.0}}
+    costs = [row.get("costs", full) for row in rows]
+    flops = statistics.mean(each["slim"]["gflops"] / each["full"]["gflops"] for each in costs)
+    dice = summarise([row["dice"] for row in rows])
+    spread = "one run" if dice.std is None else f"± {dice.std:.3f}"
+    return [
+        f"{100 * flops:.1f} %",
+        f"{statistics.mean(row['parameters'] for row in rows) / 1e6:.2f} M",
+        f"{dice.mean:.3f} {spread}",
+        ", ".join(f"{row['dice']:.3f}" for row in rows),
+        ", ".join(f"{min(row['classes'].values()):.2f}" for row in rows),
+        f"{statistics.median(row['cpu_seconds_per_epoch'] for row in rows):.1f}",
+    ]
 
 
 if __name__ == "__main__":

@@ -215,6 +215,7 @@ def test_datasets_are_found_by_number_and_name(dataset, name):
         (["7", "3d_fulres"], 2, "no configuration '3d_fulres'. Did you mean '3d_fullres'?"),
         (["7", "3d_fullres", "-p", "nnUNetPlan"], 2, "Did you mean 'nnUNetPlans'?"),
         (["7", "3d_fullres", "-p", "broken"], 4, "is not a plans file of nnU-Net v2"),
+        (["7", "3d_fullres", "-p", "other"], 4, "it has no configurations, dataset_name"),
         (["7", "2d"], 4, "nnUNetPlans_2d' is missing; run nnUNetv2_preprocess -d 007"),
         (["7", "3d_cascade_fullres"], 2, "cascades cannot be pruned"),
         (["7", "3d_fullres", "-p", "nnUNetPlans_ranp"], 2, "is pruned already"),
@@ -222,7 +223,8 @@ def test_datasets_are_found_by_number_and_name(dataset, name):
     ],
 )
 def test_what_cannot_be_pruned_is_said_in_one_line(dataset, about, arguments, code, says):
-    (dataset / "broken.json").write_text("{}")
+    (dataset / "broken.json").write_text("[]")
+    (dataset / "other.json").write_text('{"plans_name": "other", "configurations": []}')
     slim_plans(dataset, about)
     result = CliRunner().invoke(app, ["nnunet", "prune", *arguments, "--sparsity", "0.5"])
     assert getattr(result.exception, "exit_code", None) == code
@@ -267,10 +269,23 @@ def test_either_a_sparsity_or_budgets(dataset, budgets):
         prune_plans(7, "3d_fullres", **budgets)
 
 
-def test_inherited_data_is_found(dataset):
+def test_what_a_configuration_inherits_counts(dataset, about):
     plans = read_plans(dataset / "nnUNetPlans.json")
-    plans["configurations"]["large_batch"] = {"inherits_from": "3d_fullres", "batch_size": 4}
+    added = {
+        "large_batch": {"inherits_from": "3d_fullres", "batch_size": 4},
+        "second_stage": {"inherits_from": "3d_cascade_fullres"},
+        "circle": {"inherits_from": "circle"},
+    }
+    plans["configurations"] |= added
     check_configuration(plans, "large_batch", dataset)
+    with pytest.raises(UsageError, match="second stage of a cascade"):
+        check_configuration(plans, "second_stage", dataset)
+    with pytest.raises(IntegrityError, match="is missing"):
+        check_configuration(plans, "circle", dataset)
+    slim = read_plans(slim_plans(dataset, about))
+    slim["configurations"] |= added
+    with pytest.raises(UsageError, match="is pruned already"):
+        check_configuration(slim, "large_batch", dataset)
 
 
 def test_show_prints_full_against_slim(dataset, about):

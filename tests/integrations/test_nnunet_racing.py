@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,13 +13,16 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from typer.testing import CliRunner
 
+from ranp.cli import app
 from ranp.integrations.nnunet import prune_plans, read_slim_plans
 from ranp.integrations.nnunet.racing import TrainerLoop
 from tests.integrations.test_nnunet_plans import KWARGS, PATCH, SmallUNet, dataset
 
 __all__ = ["dataset"]
 BIAS = 0.125
+NOISE = "Using device: cpu"
 
 
 class InitializedUNet(SmallUNet):
@@ -107,6 +111,30 @@ class Trainer:
         self.logged["mean_fg_dice"].append(sum(o["right"] for o in outputs) / len(outputs))
 
 
+class NoisyTrainer(Trainer):
+    """Prints and warns wherever nnU-Net's own does."""
+
+    def _make_noise(self):
+        print(NOISE)
+        warnings.warn(NOISE, stacklevel=1)
+
+    def initialize(self):
+        self._make_noise()
+        super().initialize()
+
+    def get_dataloaders(self):
+        self._make_noise()
+        return super().get_dataloaders()
+
+    def on_train_start(self):
+        self._make_noise()
+        super().on_train_start()
+
+    def on_train_epoch_start(self):
+        self._make_noise()
+        super().on_train_epoch_start()
+
+
 @pytest.fixture
 def trainers(dataset, monkeypatch):
     """An empty list of trainers; the planner, which is nnU-Net's own, says nothing."""
@@ -139,7 +167,7 @@ def test_a_training_is_nnunets_own_with_another_network(trainers):
     assert trainer.rates == pytest.approx([0.01, 0.01 * 4 / 5])
     logged = trainer.logged
     expected = zip(logged["mean_fg_dice"], logged["train_losses"], strict=True)
-    assert first == [{"dice": dice, "loss": 1 + loss} for dice, loss in expected]
+    assert first == [{"dice": dice, "loss": loss} for dice, loss in expected]
     assert trainer.results.is_dir()
     lines.close()
     assert not trainer.results.exists()
@@ -174,6 +202,38 @@ def test_the_network_that_won_is_written_and_a_race_goes_on(trainers):
     again = prune_plans(7, "3d_fullres", **how, **limits, trainer=Trainer, device="cpu")
     assert sum(trainer.steps for trainer in trainers) == steps
     assert again.race.to_dict() == race.to_dict()
+
+
+@pytest.mark.parametrize("method", ["thin", "race"])
+def test_what_ranp_tells_is_heard_and_nnunets_noise_is_not(trainers, capsys, recwarn, method):
+    limits = {"epochs": 4, "iterations": 1, "cost": 1.0} if method == "race" else {}
+    how = {"flops": "40%", "method": method, "trainer": NoisyTrainer, "device": "cpu"}
+    prune_plans(7, "3d_fullres", **how, **limits, batches=2, tell=print)
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "Scoring 2 batches of Dataset007_Cells 3d_fullres, fold 0."
+    assert [line[:4] for line in said[1:]] == (["Race"] if method == "race" else [])
+    assert not [each for each in recwarn if NOISE in str(each.message)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        ([], ""),
+        (["-tr", "nnUNetTrainer_5epochs"], " -tr nnUNetTrainer_5epochs"),
+        (["--fold", "all", "--device", "cpu"], " -device cpu"),
+        (["--out-plans", "my plans"], ""),
+    ],
+)
+def test_the_next_command_trains_as_it_was_pruned_for(trainers, monkeypatch, arguments, options):
+    def with_our_trainer(*names, trainer, **settings):
+        return prune_plans(*names, trainer=Trainer, **settings)
+
+    monkeypatch.setattr("ranp.integrations.nnunet.prune_plans", with_our_trainer)
+    words = ["nnunet", "prune", "7", "3d_fullres", "--flops", "40%", "--method", "thin"]
+    said = CliRunner().invoke(app, [*words, *arguments]).stderr.splitlines()
+    fold = "all" if "all" in arguments else "0"
+    name = "'my plans'" if "my plans" in arguments else "nnUNetPlans_ranp"
+    assert said[-1] == f"Next: nnUNetv2_train 7 3d_fullres {fold} -p {name}{options}"
 
 
 def test_a_race_at_a_budget_of_memory(trainers, monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,6 +14,8 @@ from ranp.cli._options import CountedBudgets, Coupling, FloorOption, Output, gro
 from ranp.errors import UsageError
 
 app = typer.Typer(help="Slim networks for nnU-Net v2, in its plans files.", no_args_is_help=True)
+_TRAIN_DEFAULTS = {"-tr": "nnUNetTrainer", "-device": "cuda"}
+"""What nnUNetv2_train takes if it is not told."""
 
 
 @app.command()
@@ -58,7 +62,9 @@ def prune(
     out_plans: Annotated[
         str | None, typer.Option(help="Name of the slim plans; PLANS_ranp if not given.")
     ] = None,
-    trainer: Annotated[str, typer.Option(help="nnU-Net's trainer class.")] = "nnUNetTrainer",
+    trainer: Annotated[
+        str, typer.Option("-tr", "--trainer", help="nnU-Net's trainer class.")
+    ] = "nnUNetTrainer",
     device: Annotated[
         Literal["cpu", "cuda"], typer.Option(help="What the network will be trained on.")
     ] = "cuda",
@@ -101,7 +107,17 @@ def prune(
             show(made.race)
         show(slim_plans_summary({configuration: made.about}))
     output.say(f"Plans in {made.path}. Look at {made.report}.")
-    output.say(f"Next: nnUNetv2_train {dataset} {configuration} 0 -p {made.name}")
+    options = {"-p": made.name, "-tr": trainer, "-device": device}
+    output.say(f"Next: {_train_command(dataset, configuration, fold, options)}")
+
+
+def _train_command(dataset: str, configuration: str, fold: str, options: Mapping[str, str]) -> str:
+    """Return the command that trains the slim network, to be pasted into a shell."""
+    words = ["nnUNetv2_train", dataset, configuration, fold]
+    for option, value in options.items():
+        if value != _TRAIN_DEFAULTS.get(option):
+            words += [option, value]
+    return shlex.join(words)
 
 
 @app.command("show")

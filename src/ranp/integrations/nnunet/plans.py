@@ -15,6 +15,8 @@ from ranp.slimming import Plan
 
 FACTORY = "ranp.integrations.nnunet.slim_network"
 _PREPROCESSED = "nnUNet_preprocessed"
+_ENTRIES = {"configurations": dict, "dataset_name": str, "plans_name": str}
+"""What every plans file of nnU-Net has, and as what."""
 
 
 @dataclass(frozen=True)
@@ -91,15 +93,13 @@ def read_plans(path: Path) -> dict[str, Any]:
         raise IntegrityError(
             f"'{path}' is not valid JSON ({error}); make the plans again"
         ) from error
-    missing = {"plans_name", "dataset_name", "configurations"} - set(
-        plans if isinstance(plans, dict) else ()
-    )
+    entries = plans if isinstance(plans, dict) else {}
+    missing = [name for name, kind in _ENTRIES.items() if not isinstance(entries.get(name), kind)]
     if missing:
         raise IntegrityError(
-            f"'{path}' is not a plans file of nnU-Net v2: it has no {', '.join(sorted(missing))}"
+            f"'{path}' is not a plans file of nnU-Net v2: it has no {', '.join(missing)}"
         )
-    assert isinstance(plans, dict)
-    return plans
+    return entries
 
 
 def check_configuration(plans: Mapping[str, Any], name: str, folder: Path) -> None:
@@ -116,17 +116,18 @@ def check_configuration(plans: Mapping[str, Any], name: str, folder: Path) -> No
             f"plans '{plans['plans_name']}' have no configuration '{name}'."
             f"{suggest(name, configurations)}"
         )
-    if is_slim(configurations[name]):
+    found = _resolved(configurations, name)
+    if is_slim(found):
         raise UsageError(
             f"configuration '{name}' of '{plans['plans_name']}' is pruned already; prune the plans "
             "it was made from"
         )
-    if configurations[name].get("previous_stage"):
+    if found.get("previous_stage"):
         raise UsageError(
             f"'{name}' is the second stage of a cascade, whose inputs are another network's "
             "predictions; cascades cannot be pruned: take 3d_fullres or 3d_lowres"
         )
-    identifier = _inherited(configurations, name, "data_identifier")
+    identifier = found.get("data_identifier")
     if identifier is None or not (folder / identifier).is_dir():
         raise IntegrityError(
             f"the preprocessed data '{folder / str(identifier)}' is missing; run "
@@ -135,11 +136,15 @@ def check_configuration(plans: Mapping[str, Any], name: str, folder: Path) -> No
         )
 
 
-def _inherited(configurations: Mapping[str, Any], name: str, key: str) -> Any:
-    """Return an entry of a configuration, or of the one that it inherits from."""
-    while name in configurations and key not in configurations[name]:
+def _resolved(configurations: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a configuration with what it inherits; nnU-Net itself refuses circles."""
+    found: dict[str, Any] = {}
+    passed = set()
+    while name in configurations and name not in passed:
+        passed.add(name)
+        found = {**configurations[name], **found}
         name = configurations[name].get("inherits_from", "")
-    return configurations.get(name, {}).get(key)
+    return found
 
 
 def is_slim(configuration: Mapping[str, Any]) -> bool:

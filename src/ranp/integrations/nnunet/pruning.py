@@ -29,7 +29,14 @@ from ranp.integrations.nnunet.plans import (
     write_slim_plans,
 )
 from ranp.integrations.nnunet.racing import TrainerLoop
-from ranp.integrations.nnunet.trainer import Fold, TrainerClass, open_trainer, seeded
+from ranp.integrations.nnunet.trainer import (
+    STOCK_TRAINER,
+    Fold,
+    TrainerClass,
+    nnunet_environment,
+    open_trainer,
+    seeded,
+)
 from ranp.pruning import Coupling, Floor, find_method, make_forward
 from ranp.recording import make_record, timeline_of, write_record
 from ranp.report.page import write_report
@@ -85,7 +92,7 @@ def prune_plans(
     fold: Fold = 0,
     batches: int = 8,
     out_plans: str | None = None,
-    trainer: TrainerClass = "nnUNetTrainer",
+    trainer: TrainerClass = STOCK_TRAINER,
     device: Literal["cpu", "cuda"] = "cuda",
     seed: int = 0,
     command: str = "",
@@ -221,8 +228,9 @@ class _Task:
     def of(cls, trainer: Any, device: Literal["cpu", "cuda"]) -> _Task:
         """Take network, batches and loss from an initialized trainer."""
         set_deep_supervision(trainer.network, True)
-        loader, _ = trainer.get_dataloaders()
-        first = next(loader)
+        with nnunet_environment():
+            loader, _ = trainer.get_dataloaders()
+            first = next(loader)
         manager = trainer.configuration_manager
         step = TrainingStep(
             batch=manager.batch_size,

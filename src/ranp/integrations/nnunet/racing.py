@@ -19,9 +19,6 @@ from ranp.integrations.nnunet.trainer import (
 )
 
 _TRAINED_PER_VALIDATED = 5  # nnU-Net's own: 250 iterations, 50 to validate
-_BEST_DICE = (
-    1.0  # its loss is cross entropy - Dice, and passes through 0: shares would mean nothing
-)
 
 
 @dataclass(frozen=True)
@@ -57,9 +54,9 @@ class TrainerLoop:
     def train(self, model: nn.Module, seed: int) -> Iterator[dict[str, float]]:
         """Train a network with nnU-Net's steps; yield pseudo Dice and loss after every epoch.
 
-        Batches, augmentation, loss, optimizer, learning rate and initial weights are nnU-Net's; the
-        loss is told as cross entropy + 1 - Dice. The environment is nnU-Net's only while it works:
-        trainings take turns.
+        Batches, augmentation, loss, optimizer, learning rate and initial weights are nnU-Net's, and
+        so are the figures (its loss is cross entropy - Dice, and falls below 0). The environment is
+        nnU-Net's only while it works: trainings take turns.
         """
         with tempfile.TemporaryDirectory() as results:
             with nnunet_environment(nnUNet_results=results):
@@ -105,5 +102,5 @@ def _train_epoch(trainer: Any) -> dict[str, float]:
     logged = trainer.logger.get_value
     return {
         "dice": float(logged("mean_fg_dice", step=-1)),
-        "loss": _BEST_DICE + float(logged("train_losses", step=-1)),
+        "loss": float(logged("train_losses", step=-1)),
     }

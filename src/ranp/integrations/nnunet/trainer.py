@@ -21,6 +21,7 @@ from ranp.integrations.nnunet.plans import dataset_folder, read_plans
 Fold = int | Literal["all"]
 TrainerClass = str | type
 """A trainer class of nnU-Net, or its name."""
+STOCK_TRAINER = "nnUNetTrainer"
 
 
 @contextlib.contextmanager
@@ -29,7 +30,7 @@ def open_trainer(
 ) -> Iterator[Any]:
     """Yield an initialized trainer of a configuration; what it writes is thrown away.
 
-    Batches are augmented in this process, so that a seed makes them again.
+    It is quiet only while it starts: what others say in the meantime is heard.
 
     Args:
         dataset: Name of the dataset.
@@ -41,8 +42,10 @@ def open_trainer(
     Raises:
         UsageError: nnU-Net is not installed, or refuses.
     """
-    with tempfile.TemporaryDirectory() as results, nnunet_environment(nnUNet_results=results):
-        yield start_trainer(dataset, configuration, plans, fold, trainer)
+    with tempfile.TemporaryDirectory() as results:
+        with nnunet_environment(nnUNet_results=results):
+            made = start_trainer(dataset, configuration, plans, fold, trainer)
+        yield made
 
 
 def start_trainer(
@@ -106,7 +109,11 @@ def require_nnunet() -> None:
 
 @contextlib.contextmanager
 def nnunet_environment(**variables: str) -> Iterator[None]:
-    """Keep nnU-Net quiet, in one process and uncompiled; and other variables as given."""
+    """Keep nnU-Net quiet, in one process and uncompiled; and other variables as given.
+
+    Batches are then augmented in this process, so that a seed makes them again. All that is printed
+    meanwhile is lost, so only calls of nnU-Net belong in it.
+    """
     wanted = {"nnUNet_n_proc_DA": "0", "nnUNet_compile": "f", **variables}
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
