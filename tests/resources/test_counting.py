@@ -260,3 +260,10 @@ def test_several_choices_at_once_cost_what_each_costs(case):
             assert {key: column[row, number] for key, column in counted.items()} == {
                 key: getattr(layer, key) for key in counted
             }
+
+
+def test_the_repr_is_one_line_of_totals():
+    model = nn.Conv3d(1, 2, 1, bias=False)
+    assert repr(count(model, (1, 1, 4, 4, 4))) == (
+        "Costs(1.28e-07 GFLOPs, 2 parameters, 0.0 MB of activations, 2 neurons)"
+    )

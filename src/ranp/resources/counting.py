@@ -84,6 +84,12 @@ class Costs:
     layers: tuple[LayerCost, ...]
     not_counted: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        return (
+            f"Costs({self.gflops:.4g} GFLOPs, {self.parameters:,} parameters, "
+            f"{self.memory_mb:,.1f} MB of activations, {self.neurons:,} neurons)"
+        )
+
     @property
     def gflops(self) -> float:
         """Operations / 1e9."""
