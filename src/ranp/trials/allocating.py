@@ -125,8 +125,8 @@ class Allocator:
                 f"{budget.resource} is of a training step, which is not known here; give a budget "
                 "of flops or params, or use ranp.fit"
             )
-        chooser, fitted = fit_choices([chooser], self.step, (budget,), input_at=self.input_at)
-        return fitted.sparsity, chooser.choose_feasible(fitted.sparsity)
+        _, fitted = fit_choices([chooser], self.step, (budget,), input_at=self.input_at)
+        return fitted.sparsity, fitted.alive
 
     def _what_helps(self, choice: Choice, budget: Budget) -> str:
         """Return the settings that would bring a method down to a budget, for a message."""
