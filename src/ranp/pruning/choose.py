@@ -183,7 +183,7 @@ class Chooser:
             raise InfeasibleError(
                 f"{method.name} at sparsity {sparsity} leaves no neuron in layer "
                 f"'{empty[0]}'{reason}{others}; the largest feasible sparsity is "
-                f"{floor_sparsity(largest)}, or keep a floor of neurons in every layer",
+                f"{floor_sparsity(largest)}, or keep neurons in every layer with floor=auto",
                 max_sparsity=largest,
             )
         return alive
@@ -234,7 +234,7 @@ class Chooser:
         if empty:
             raise InfeasibleError(
                 f"{self.choice.method.name} leaves no neuron in layer '{empty[0]}' at any "
-                "sparsity: its outputs are not used; keep a floor of neurons in every layer"
+                "sparsity: its outputs are not used; keep neurons in every layer with floor=auto"
             )
         if rule not in _FEASIBLE:
             raise UsageError(f"rule must be one of {', '.join(_FEASIBLE)}, got '{rule}'")
