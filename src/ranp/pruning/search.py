@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -94,10 +96,27 @@ def sparsity_within(chooser: Chooser, budgets: Sequence[Budget]) -> float:
             f"{chooser.choice.method.name} cannot come down to {budget}: at its largest feasible "
             f"sparsity, {floor_sparsity(most)}, the network still costs "
             f"{describe(budget.resource, budget.total(chooser.costs(smallest)))}; "
-            "allow at least that",
+            f"allow at least that{_what_helps(chooser, lambda alive: exceeded(alive) is None)}",
             max_sparsity=most,
         )
     return sparsity
+
+
+def _what_helps(chooser: Chooser, keeps: Callable[[Alive], bool]) -> str:
+    """Return the first setting with which a method would keep its budgets, for a message."""
+    settings: tuple[dict[str, Any], ...] = (
+        {"floor": "auto"},
+        {"floor": 1},
+        {"coupling": "sum"},
+        {"coupling": "mean"},
+    )
+    for setting in settings:
+        other = replace(chooser, choice=replace(chooser.choice, **setting))
+        with suppress(InfeasibleError):
+            if smallest_sparsity(other, keeps) is not None:
+                ((name, value),) = setting.items()
+                return f"; {name}={value} would"
+    return ""
 
 
 def meet_budget(chooser: Chooser, budgets: Sequence[Budget]) -> tuple[float, Alive]:

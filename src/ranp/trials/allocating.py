@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -111,7 +110,7 @@ class Allocator:
         except InfeasibleError as error:
             sparsity = chooser.max_sparsity()
             about = self._about(chooser, chooser.choose(sparsity), sparsity, budget)
-            return Unreachable(f"{error}{self._what_helps(choice, budget)}", about)
+            return Unreachable(str(error), about)
         plan = make_plan(chooser, sparsity, alive=alive)
         about = self._about(chooser, alive, sparsity, budget)
         return Planned(chooser, plan, alive, chooser.costs(alive), about)
@@ -127,20 +126,6 @@ class Allocator:
             )
         _, fitted = fit_choices([chooser], self.step, (budget,), input_at=self.input_at)
         return fitted.sparsity, fitted.alive
-
-    def _what_helps(self, choice: Choice, budget: Budget) -> str:
-        """Return the settings that would bring a method down to a budget, for a message."""
-        others = {
-            "floor=auto": replace(choice, floor="auto"),
-            "floor=1": replace(choice, floor=1),
-            "coupling=sum": replace(choice, coupling="sum"),
-            "coupling=mean": replace(choice, coupling="mean"),
-        }
-        for name, other in others.items():
-            with suppress(InfeasibleError):
-                self._meet(self.chooser(other), budget)
-                return f"; {name} would"
-        return ""
 
     def chooser(self, choice: Choice) -> Chooser:
         """Return the chooser of a choice on the network, scored if the method needs it."""
