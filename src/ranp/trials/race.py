@@ -159,7 +159,7 @@ class RaceResult:
 
     def __rich__(self) -> RenderableType:
         """Return the standing as a table."""
-        reached = numbers(*(f"{rung.check_ins} check-ins" for rung in self.rungs))
+        reached = numbers(*(f"check-in {rung.check_ins}" for rung in self.rungs))
         cost = f"The race cost {100 * self.spent:.4g} % of a training."
         title = f"{self.winner} wins: {self.why} {cost}"
         rows = table("candidate", *reached, "neurons of each layer", title=title)
