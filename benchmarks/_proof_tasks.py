@@ -4,7 +4,9 @@ Each task is a network (`build`), a training loop that yields at every check-in 
 batches with a loss to score with (`loader`, `loss`). Optimizer, learning rate, schedule and batch
 are those of the packaged recipes for such data. The data is below the folder that RANP_SHARED
 names, or in `../shared`. Seeds take turns with two folds, so that differences between patients
-count as well as differences between seeds; ModelNet10 has an official test part.
+count as well as differences between seeds; ModelNet10 has an official test part. What is yielded
+before the last check-in, and so all that a race sees, is of cases that are held out from the
+training part; the last is of the test cases.
 """
 
 from __future__ import annotations
@@ -60,10 +62,20 @@ def left_atrium_data() -> tuple[Tensor, Tensor]:
     return _volumes([(root / "imagesTr" / n, root / "labelsTr" / n) for n in names], (40, 32, 24))
 
 
-def _fold(cases: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Every fifth case is for validation; odd seeds take others than even ones."""
+def _fold(cases: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return cases to train with, to look at on the way, and to test with.
+
+    Every fifth case is for the test, odd seeds take others than even ones; of the rest every eighth
+    is held out from training.
+    """
     number = torch.arange(cases)
-    return number[number % 5 != seed % 2], number[number % 5 == seed % 2]
+    rest, test = number[number % 5 != seed % 2], number[number % 5 == seed % 2]
+    return (*_held_out(rest, 8), test)
+
+
+def _held_out(cases: Tensor, every: int) -> tuple[Tensor, Tensor]:
+    place = torch.arange(len(cases)) % every
+    return cases[place != 0], cases[place == 0]
 
 
 def dice_loss(output: Tensor, target: Tensor) -> Tensor:
@@ -95,7 +107,7 @@ def _train_segmentation(
     data: Callable[[], tuple[Tensor, Tensor]], classes: int, steps: int, model: nn.Module, seed: int
 ) -> Iterator[dict[str, float]]:
     x, y = data()
-    train, valid = _fold(len(x), seed)
+    train, seen, test = _fold(len(x), seed)
     generator = torch.Generator().manual_seed(seed)
     model.train().to(memory_format=torch.channels_last_3d)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=1e-4)
@@ -116,7 +128,7 @@ def _train_segmentation(
         schedule.step()
         losses.append(loss.item())
         if step % CHECK_IN == 0:
-            cases = valid if step == steps else valid[::3]
+            cases = test if step == steps else seen
             by_class = _dice(model, x[cases], y[cases], classes)
             yield {
                 "dice": float(np.mean(by_class)),
@@ -135,7 +147,7 @@ def left_atrium(model: nn.Module, seed: int) -> Iterator[dict[str, float]]:
 
 def _segmentation_batches(data: Callable[[], tuple[Tensor, Tensor]]) -> list[Any]:
     x, y = data()
-    train, _ = _fold(len(x), 0)
+    train, _, _ = _fold(len(x), 0)
     chosen = train[:: max(1, len(train) // 16)][:16]
     return [(x[i : i + 1], y[i : i + 1]) for i in chosen.tolist()]
 
@@ -152,6 +164,7 @@ def modelnet_data() -> tuple[Tensor, Tensor, int]:
 
 def modelnet10(model: nn.Module, seed: int, steps: int = 500) -> Iterator[dict[str, float]]:
     x, y, n = modelnet_data()
+    train, seen = _held_out(torch.arange(n), 16)
     generator = torch.Generator().manual_seed(seed)
     model.train().to(memory_format=torch.channels_last_3d)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=1e-3)
@@ -160,7 +173,7 @@ def modelnet10(model: nn.Module, seed: int, steps: int = 500) -> Iterator[dict[s
     losses = []
     for step in range(1, steps + 1):
         if not order:
-            order = list(torch.randperm(n, generator=generator).split(16)[:-1])
+            order = list(train[torch.randperm(len(train), generator=generator)].split(16)[:-1])
         batch = order.pop()
         volumes = torch.rot90(
             x[batch].float(), int(torch.randint(4, (1,), generator=generator)), (2, 3)
@@ -172,7 +185,7 @@ def modelnet10(model: nn.Module, seed: int, steps: int = 500) -> Iterator[dict[s
         schedule.step()
         losses.append(loss.item())
         if step % CHECK_IN == 0:
-            cases = torch.arange(n, len(x), 1 if step == steps else 4)
+            cases = torch.arange(n, len(x)) if step == steps else seen
             yield {
                 "accuracy": _accuracy(model, x[cases], y[cases]),
                 "loss": float(np.mean(losses[-CHECK_IN:])),

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ranp.errors import UsageError
-from ranp.trials.ladder import Ladder, Schedule, least_cost, make_schedule, standing
+from ranp.trials.ladder import (
+    Ladder,
+    Schedule,
+    clearly_ahead,
+    least_cost,
+    make_schedule,
+    standing,
+)
 
 
 def lines(*metrics: float, loss: float | None = None) -> list[dict[str, float]]:
@@ -90,6 +97,27 @@ def test_what_diverged_comes_last() -> None:
     assert standing(curves)[0] == "b"
 
 
+@pytest.mark.parametrize(
+    ("curve", "other", "ahead"),
+    [
+        (lines(0.80), lines(0.71), True),  # by more than a tenth: 0.80 - 0.08 = 0.72
+        (lines(0.80), lines(0.73), False),
+        (lines(0.80, loss=0.6), lines(0.80, loss=0.7), True),  # the loss by more than 0.07
+        (lines(0.80, loss=0.64), lines(0.80, loss=0.7), False),
+        (lines(0.79, loss=0.3), lines(0.80, loss=0.7), False),  # sure of itself, and no better
+        (lines(0.80, loss=0.9), lines(0.71, loss=0.7), True),
+        (lines(-1.0), lines(-1.2), True),
+        (lines(0.1, 0.1), lines(0.9), True),  # the other one diverged
+        ([], [], False),
+    ],
+)
+def test_ahead_is_what_luck_does_not_explain(
+    curve: list[dict[str, float]], other: list[dict[str, float]], ahead: bool
+) -> None:
+    assert clearly_ahead(curve, other) == ahead
+    assert not (ahead and clearly_ahead(other, curve))
+
+
 class Fixed:
     """Candidates whose metric is known; counts what is trained, with each of the two seeds."""
 
@@ -118,6 +146,13 @@ def test_the_best_wins_and_the_others_stop_where_they_are_dropped() -> None:
 
 def test_a_challenger_that_another_seed_does_not_confirm_has_won_by_luck() -> None:
     curve = Fixed({"a": 0.5, "b": 0.05}, a=0.1, b=0.4, c=0.3)
+    ladder = Ladder(Schedule(((1, 2), (2, 2)), 0, 10), curve)
+    assert ladder.run("abc") == "a"
+    assert (ladder.challenger, ladder.confirmed) == ("b", False)
+
+
+def test_the_first_candidate_stays_where_another_is_ahead_by_a_hair() -> None:
+    curve = Fixed(a=0.80, b=0.81, c=0.3)
     ladder = Ladder(Schedule(((1, 2), (2, 2)), 0, 10), curve)
     assert ladder.run("abc") == "a"
     assert (ladder.challenger, ladder.confirmed) == ("b", False)

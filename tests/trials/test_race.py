@@ -64,11 +64,12 @@ def test_a_race_keeps_its_stated_cost_and_hands_back_a_plan_at_the_budget(tmp_pa
     assert found.spent <= found.stated <= 1.5
     trained = [*found.curves.values(), *found.again.values()]
     assert found.spent == sum(map(len, trained)) / 20
-    assert found.confirmed == (found.winner != "thin")
+    assert next(iter(found.widths)) == "ranp-f"
+    assert found.confirmed == (found.winner != "ranp-f")
     assert found.why in str(found).replace("\n", " ")
     slim, full = found.plan.costs["slim"]["gflops"], found.plan.costs["full"]["gflops"]
     assert 0.9 * 0.2 * full <= slim <= 0.2 * full  # a neuron of so small a network is 2 % of it
-    assert found.winner in ("thin", found.challenger) or found.refined[found.winner] is None
+    assert found.winner in ("ranp-f", found.challenger) or found.refined[found.winner] is None
     plan = type(found.plan).load(found.save(tmp_path / "won") / "plan.json")
     assert plan.apply(build())(torch.zeros(SHAPE)).shape == (1, 2)
 
@@ -96,6 +97,7 @@ def test_a_race_that_was_run_trains_nothing_again(tmp_path: Path) -> None:
 def test_without_data_only_rules_race(tmp_path: Path) -> None:
     found, _ = make_race(tmp_path, example_input=SHAPE)
     raced = set(found.rungs[0].standing)
+    assert next(iter(found.widths)) == "thin"
     assert raced == {"thin", "power:-0.25", "power:0.25", "power:0.5", "power:-0.5"}
 
 
@@ -106,6 +108,16 @@ def test_candidates_out_of_reach_race_with_a_floor(tmp_path: Path) -> None:
     )  # fmt: skip
     assert "vanilla" in found.rungs[0].standing
     assert min(found.widths["vanilla"].values()) >= 2  # never a single channel
+
+
+def test_candidates_that_would_starve_a_layer_race_with_a_floor(tmp_path: Path) -> None:
+    scored = score_with()
+    alone = ranp.prune(build(), *scored, flops="3%", weights="fresh")
+    assert min(len(layer.kept) for layer in alone.plan.layers.values()) == 1
+    found, _ = make_race(
+        tmp_path, candidates=["ranp-f", "thin"], score_with=scored, budget={"flops": "3%"}
+    )
+    assert min(found.widths["ranp-f"].values()) == 2
 
 
 def test_a_race_has_one_budget(tmp_path: Path) -> None:

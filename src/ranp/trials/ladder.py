@@ -1,16 +1,17 @@
 """The race: allocations of one cost, trained a little, the worse ones dropped rung by rung.
 
 All candidates are brought to the same budget, so a check-in of each costs the same FLOPs. The first
-one, thinning by hand unless the user says otherwise, is what a winner must beat: it runs to the
-end. The others, the challengers, are trained to the first rung, the better half of them to the
-next, which is twice as far, and so on.
+one, the incumbent, is what `prune` would have chosen without a race, and runs to the end. The
+others, the challengers, are trained to the first rung, the better half of them to the next, which
+is twice as far, and so on.
 
-A starved network's luck with one seed is larger than most differences between allocations. So the
-best challenger and the first candidate meet on the last rung with the race's seed and once more
-with another, and a challenger that is not ahead by the mean of both has won by luck. (Not ahead
-both times: where one of the two misses a class with one seed, a hair's breadth with the other must
-not decide.) What is left of the cost goes to a few refinements of the winner, which must beat it at
-every rung, and by the mean of both seeds.
+Slim networks of one cost mostly end alike, and a starved network's luck with one seed is larger
+than most differences between allocations. So the best challenger and the incumbent meet on the last
+rung with the race's seed and once more with another, and the incumbent stays unless the challenger
+is clearly ahead by the mean of both (see `clearly_ahead`). (Not ahead both times: where one of the
+two misses a class with one seed, a hair's breadth with the other must not decide.) What is left of
+the cost goes to a few refinements of the winner, which must be ahead of it at every rung, and
+clearly so by the mean of both seeds.
 
 Halving is synchronous: a rung is judged when all its candidates are there. (The pruners of tuning
 libraries judge as candidates come in, so the first is always trained to the end: neither cost nor
@@ -36,8 +37,8 @@ With `again` it is trained with another seed.
 
 REFINED_AT_MOST = 4
 
-_FAR = 0.1
-"""Share of the best metric by which a candidate is far behind."""
+_CLEAR = 0.1
+"""Share of the metric, or of the loss, by which one candidate is clearly ahead of another."""
 
 
 @dataclass(frozen=True)
@@ -122,9 +123,9 @@ def standing(curves: Mapping[str, Sequence[Line]]) -> list[str]:
 
     The training loss decides: it averages over every sample since the last check-in, and with one
     seed all candidates meet the same ones. A metric that early is that of a few cases, so it only
-    tells who is far behind: by more than a tenth of the best one, as where a class is missed. Both
-    are means over the second half of the check-ins. A training that says no loss is judged by its
-    metric alone. Trainings that diverged, and so ended before the others, come last.
+    tells who is clearly behind: by more than a tenth of the best one, as where a class is missed.
+    Both are means over the second half of the check-ins. A training that says no loss is judged by
+    its metric alone. Trainings that diverged, and so ended before the others, come last.
     """
     longest = max(curves.values(), key=len)
     goal = goal_of(longest[-1]) if longest else LOSS
@@ -134,9 +135,29 @@ def standing(curves: Mapping[str, Sequence[Line]]) -> list[str]:
 
     def key(name: str) -> tuple[bool, bool, float, float]:
         diverged = len(curves[name]) < len(longest)
-        return diverged, best - goals[name] > _FAR * abs(best), losses[name], -goals[name]
+        return diverged, best - goals[name] > _CLEAR * abs(best), losses[name], -goals[name]
 
     return sorted(curves, key=key)
+
+
+def clearly_ahead(curve: Sequence[Line], other: Sequence[Line]) -> bool:
+    """Return whether a training is so far ahead of another that luck does not explain it.
+
+    Either its metric is higher by more than a tenth, or its loss is lower by more than a tenth and
+    its metric is no lower. (A loss alone says how fast a network becomes sure of itself, which
+    depends on the width of what its last layer reads.) All are means over the second half of the
+    check-ins. What diverged is ahead of nothing, and behind everything that did not.
+    """
+    if len(curve) != len(other):
+        return len(curve) > len(other)
+    if not curve:
+        return False
+    goal = goal_of(curve[-1])
+    metric, its_metric = _recent(curve, goal), _recent(other, goal)
+    loss, its_loss = _recent(curve, LOSS), _recent(other, LOSS)
+    return metric - its_metric > _CLEAR * abs(metric) or (
+        metric >= its_metric and its_loss - loss > _CLEAR * abs(its_loss)
+    )
 
 
 def _mean_curve(curves: Sequence[Sequence[Line]]) -> list[Line]:
@@ -176,8 +197,8 @@ class Ladder:
         schedule: How far it goes.
         curve: Trains a candidate.
         rungs: What was judged so far.
-        challenger: The best of the last rung, if it is not the first candidate.
-        confirmed: Whether the challenger was ahead of the first candidate over both seeds.
+        challenger: The best of the last rung, if it is not the incumbent.
+        confirmed: Whether the challenger was clearly ahead of the incumbent over both seeds.
         refined: Refinements of the winner that were tried, and at which rung each was dropped;
             None for one that won.
     """
@@ -190,25 +211,25 @@ class Ladder:
     refined: dict[str, int | None] = field(default_factory=dict)
 
     def run(self, candidates: Sequence[str]) -> str:
-        """Race the candidates, of which the first must be beaten; return the winner."""
-        first, *left = candidates
+        """Race the candidates, of which the first is the incumbent; return the winner."""
+        incumbent, *left = candidates
         for number, (check_ins, challengers) in enumerate(self.schedule.rungs):
-            racing = [first, *left[:challengers]]
+            racing = [incumbent, *left[:challengers]]
             order = racing
             if check_ins:
                 order = standing({name: self.curve(name, check_ins, False) for name in racing})
-            left = [name for name in order if name != first]
+            left = [name for name in order if name != incumbent]
             kept = order[:1]
             if number + 1 < len(self.schedule.rungs):
-                going_on = {first, *left[: self.schedule.rungs[number + 1][1]]}
+                going_on = {incumbent, *left[: self.schedule.rungs[number + 1][1]]}
                 kept = [name for name in order if name in going_on]
             self.rungs.append(Rung(check_ins, tuple(order), tuple(kept)))
         (best,) = kept
-        if best == first:
-            return first
+        if best == incumbent:
+            return incumbent
         self.challenger = best
-        self.confirmed = self._ahead_over_seeds(best, first)
-        return best if self.confirmed else first
+        self.confirmed = self._ahead_over_seeds(best, incumbent)
+        return best if self.confirmed else incumbent
 
     def refine(self, winner: str, refinements: Sequence[str]) -> str:
         """Try refinements of the winner, one by one; return the winner of all."""
@@ -227,10 +248,10 @@ class Ladder:
         return None if self._ahead_over_seeds(name, winner) else self.rungs[-1].check_ins
 
     def _ahead_over_seeds(self, name: str, other: str) -> bool:
-        """Whether one of two candidates is ahead on the last rung, by the mean of both seeds."""
+        """Whether a candidate is clearly ahead on the last rung, by the mean of both seeds."""
         at = self.rungs[-1].check_ins
-        curves = {
-            each: _mean_curve([self.curve(each, at, again) for again in (False, True)])
-            for each in (other, name)
-        }
-        return standing(curves)[0] == name
+        ours, theirs = (
+            _mean_curve([self.curve(each, at, again) for again in (False, True)])
+            for each in (name, other)
+        )
+        return clearly_ahead(ours, theirs)

@@ -18,7 +18,7 @@ from ranp.graph import ExampleInput
 from ranp.peeking import peek
 from ranp.pipeline import Scoring, Target, Traced, logger, trace
 from ranp.pruning import Choice, Coupling, LossFunction, Method, make_forward
-from ranp.pruning.allocation import proportional, tilted_weights
+from ranp.pruning.allocation import proportional, thin_layers, tilted_weights
 from ranp.pruning.coupling import Floor
 from ranp.report.terminal import numbers, plain, table
 from ranp.resources.budgets import Amount, Budget, parse_budgets
@@ -33,10 +33,11 @@ from ranp.user_code import blame
 RACE, THIN = "race", "thin"
 
 DEFAULT_CANDIDATES = (
-    *(THIN, "power:0.25", "power:-0.25", "weighted", "ranp-f"),
+    *("ranp-f", THIN, "power:0.25", "power:-0.25", "weighted"),
     *("power:-0.5", "power:0.5"),
 )
-"""The first ones race where the cost does not allow all."""
+"""First what others must beat: the default of `prune`, and thinning by hand where nothing can be
+scored. The first ones race where the cost does not allow all."""
 
 DEFAULT_COST = 0.05
 """Most that a race costs, as a share of the training that follows."""
@@ -76,8 +77,8 @@ class RaceResult:
         rungs: Standing at every rung.
         refined: Refinements of the winner that were tried, and the check-in at which each fell
             behind; None for one that won.
-        challenger: The best of the last rung, if it is not the candidate that must be beaten.
-        confirmed: Whether the challenger was ahead over both seeds.
+        challenger: The best of the last rung, if it is not the first candidate.
+        confirmed: Whether the challenger was clearly ahead over both seeds.
         curves: What the trainings yielded.
         again: The same with the other seed, of those that met a second time.
         widths: Neurons of every layer.
@@ -116,9 +117,9 @@ class RaceResult:
         if challenger is None:
             reason = f"{first} leads to the last rung"
         elif self.confirmed:
-            reason = f"{challenger} is ahead of {first} over two seeds"
+            reason = f"{challenger} is clearly ahead of {first} over two seeds"
         else:
-            reason = f"{challenger} leads, but {first} is ahead over two seeds and stays"
+            reason = f"{challenger} leads, but not clearly over two seeds, so {first} stays"
         better = [name for name, dropped in self.refined.items() if dropped is None]
         return f"{reason}{f'; {better[-1]} beats it over both' if better else ''}."
 
@@ -257,7 +258,11 @@ class Racing:
         )
 
     def _line_up(self, budget: Budget, seed: int) -> tuple[dict[str, Planned], dict[str, str]]:
-        """Return the candidates' networks at a budget, and those left out with the reason."""
+        """Return the candidates' networks at a budget, and those left out with the reason.
+
+        Where a method cannot come down to the budget, or would leave a layer too thin to be
+        trained (see `thin_layers`), it races with the floor "auto".
+        """
         loop = self.allocator.loop
         allocations: dict[str, Planned] = {}
         left_out: dict[str, str] = {}
@@ -265,8 +270,9 @@ class Racing:
         for choice in self._choices(seed):
             name = choice.method.name
             found = self.allocator.allocate(choice, budget)
-            if isinstance(found, Unreachable):  # as the method has it; a floor may bring it there
-                found = self.allocator.allocate(replace(choice, floor="auto"), budget)
+            if isinstance(found, Unreachable) or thin_layers(loop.graph, found.alive):
+                floored = self.allocator.allocate(replace(choice, floor="auto"), budget)
+                found = floored if isinstance(floored, Planned) else found
             if isinstance(found, Unreachable):
                 left_out[name] = found.reason
                 continue
@@ -373,9 +379,10 @@ def race(
     """Race allocations of one cost on the user's own data, and return the winner's plan.
 
     All candidates are brought to the budget and trained a little; the worse half is dropped rung
-    by rung: who is far behind by the metric, then by the training loss. The first candidate is what
-    the winner must beat over two seeds, else it stays. Then a few refinements of the winner are
-    tried. Killed, the same call goes on.
+    by rung: who is far behind by the metric, then by the training loss. The first candidate stays
+    unless the winner is clearly ahead of it over two seeds: by a tenth of the metric, or by a tenth
+    of the loss at no lower metric. Then a few refinements of the winner are tried. Killed, the same
+    call goes on.
 
     Args:
         build: Returns the full network.
@@ -383,8 +390,8 @@ def race(
         budget: What the slim network may cost, such as {"flops": "10%"}.
         length: Check-ins of the whole training that follows.
         candidates: Names out of `ranp.METHODS`, first the one that others must beat, then the most
-            promising; the default ones begin with thin, and have methods that score with data
-            among them if `score_with` is given.
+            promising; the default ones begin with ranp-f if `score_with` is given, and with thin,
+            followed by other rules that need no data, if it is not.
         cost: Most that the race may cost, as a share of the training that follows, in FLOPs.
         seed: Seed of scores, fresh weights and trainings; the second meeting has the next one.
         score_with: Loader and `loss(output, target)` to score with.
