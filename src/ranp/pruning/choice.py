@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
 from ranp.errors import UsageError
 from ranp.pruning.coupling import Coupling, Floor
+from ranp.pruning.equations import check_lambda
 from ranp.pruning.methods import Method, find_method
 from ranp.resources.budgets import find_resource
 
@@ -51,8 +51,7 @@ class Choice:
         if self.coupling not in get_args(Coupling):
             known = ", ".join(get_args(Coupling))
             raise UsageError(f"coupling must be one of {known}, got '{self.coupling}'")
-        if not 0 <= self.lam < math.inf:
-            raise UsageError(f"lambda must be finite and not negative, got {self.lam}")
+        check_lambda(self.lam)
         if isinstance(self.resource, str) and find_resource(self.resource).layer_costs is None:
             raise UsageError(f"resource '{self.resource}' has no cost per layer; use another")
 

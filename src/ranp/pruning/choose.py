@@ -16,7 +16,7 @@ from ranp.graph import Alive, ChannelGraph
 from ranp.pruning.allocation import marginal_costs, network_floors
 from ranp.pruning.choice import Choice
 from ranp.pruning.coupling import REACHING, Bundle, at_least, bundles, couple, in_multiples, share
-from ranp.pruning.equations import balance, reweight
+from ranp.pruning.equations import balance, check_costs, reweight
 from ranp.pruning.scores import NeuronScores, Scores, fingerprint
 from ranp.pruning.search import bisect, floor_sparsity, smallest_sparsity
 from ranp.resources import Costs, count
@@ -52,13 +52,11 @@ class Chooser:
     _counted: dict[bytes, Costs] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse scores of another network, and costs that lack a layer."""
+        """Refuse scores of another network, and costs that do not fit its layers."""
         if self.scores is not None and self.scores.fingerprint != fingerprint(self.graph):
             raise IntegrityError("the scores are of another network; score this one")
         if isinstance(self.choice.resource, Mapping):
-            missing = [name for name in self.graph.layers if name not in self.choice.resource]
-            if missing:
-                raise UsageError(f"the resource vector has no cost for layer '{missing[0]}'")
+            check_costs(self.choice.resource, self.graph.layers)
 
     @cached_property
     def importance(self) -> NeuronScores:

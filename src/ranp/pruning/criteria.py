@@ -148,11 +148,6 @@ def _absolute(model: nn.Module) -> Iterator[None]:
             parameter.data = data
 
 
-def _sensitivity(scores: Scores) -> NeuronScores:
-    rows = scores.weight_averages("abs")
-    return {name: values.sum(1).double().numpy() for name, values in rows.items()}
-
-
 MAGNITUDE = Once("magnitude", magnitude)
 
 USUAL: tuple[Statistic, ...] = (MPMG, MNMG, MAGNITUDE)
@@ -174,7 +169,7 @@ CRITERIA = {
     criterion.label: criterion
     for criterion in (
         *(_of_mask_gradients(name, f) for name in ("mpmg", "mnmg") for f in ("sum", "mean", "max")),
-        Criterion("snip", _sensitivity, (ABS,)),
+        Criterion("snip", mpmg, (MPMG,)),
         _of_statistic(MAGNITUDE),
         _of_statistic(Once("synflow", synflow)),
         _of_statistic(PerBatch("grasp", grasp)),

@@ -1,17 +1,18 @@
-"""The paper's equations 6 to 11, one function each, in its symbols.
+"""The paper's equations 2 and 6 to 11, one function each, in its symbols.
 
-A neuron u of layer l has weights w_uv and parameter mask gradients g_uv = (dL/dw_uv) w_uv (Eq. 2).
-`MPMG` and `MNMG` say what is gathered of them in every batch; `mpmg` and `mnmg` turn the averages
-over batches into importance.
+A neuron u of layer l has weights w_uv and parameter mask gradients g_uv. `MPMG` and `MNMG` are the
+statistics of them that scoring sums over batches; `mpmg` and `mnmg` turn their averages into
+importance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ranp.errors import UsageError
 from ranp.pruning.scores import NeuronScores, Scores
@@ -25,6 +26,11 @@ MPMG = PerGradient("mpmg", lambda g: g.sum(1), magnitude=True)  # sum_v |g_uv|
 MNMG = PerGradient("mnmg", lambda g: g.sum(1))  # sum_v g_uv
 ABS = PerGradient("abs", lambda g: g, magnitude=True, per_weight=True)  # |g_uv|
 SIGNED = PerGradient("signed", lambda g: g, per_weight=True)  # g_uv
+
+
+def mask_gradient_(dw: Tensor, w: Tensor) -> Tensor:
+    """Eq. 2: g_uv = dL(c w)/dc_uv at c = 1, which is (dL/dw_uv) w_uv. Overwrites `dw` with it."""
+    return dw.mul_(w)
 
 
 def mpmg(scores: Scores, f: Reduction = "sum") -> NeuronScores:
@@ -80,15 +86,9 @@ def reweight(s: NeuronScores, tau: Mapping[str, float], lam: float) -> NeuronSco
         tau: Cost of each layer.
         lam: Weight of the costs; 0 leaves the scores unchanged.
     """
-    missing = [name for name in s if name not in tau]
-    if missing:
-        raise UsageError(f"the resource vector has no cost for layer '{missing[0]}'")
-    if not 0 <= lam < np.inf:
-        raise UsageError(f"lambda must be finite and not negative, got {lam}")
+    check_costs(tau, s)
+    check_lambda(lam)
     costs = np.array([tau[name] for name in s], np.float64)
-    for name, cost in zip(s, costs, strict=True):
-        if not 0 <= cost < np.inf:
-            raise UsageError(f"cost of layer '{name}' must be finite and not negative, got {cost}")
     relative = costs / costs.max() if costs.max() > 0 else costs
     softmax = np.exp(-relative) / np.exp(-relative).sum()
     return {name: (1 + lam * w) * s[name] for name, w in zip(s, softmax, strict=True)}
@@ -104,12 +104,12 @@ def top_k(s: NeuronScores, sparsity: float) -> Retained:
         s: Importance of every neuron.
         sparsity: Share of neurons to remove.
     """
-    retained = largest(np.concatenate(list(s.values())), sparsity)
+    retained = top_k_mask(np.concatenate(list(s.values())), sparsity)
     return split_by_layer({name: len(values) for name, values in s.items()}, retained)
 
 
-def largest(s: NDArray[np.floating[Any]], sparsity: float) -> NDArray[np.bool_]:
-    """Return which scores are retained at a sparsity, by the rules of Eq. 11 (see `top_k`)."""
+def top_k_mask(s: NDArray[np.floating[Any]], sparsity: float) -> NDArray[np.bool_]:
+    """Return the mask of the retained among flat scores, by the rules of Eq. 11 (see `top_k`)."""
     check_sparsity(sparsity)
     k = int(len(s) * (1 - sparsity))
     if k == 0:
@@ -131,3 +131,20 @@ def check_sparsity(sparsity: Any) -> None:
     """Refuse a sparsity that is not a number between 0 and 1."""
     if not isinstance(sparsity, (int, float, np.floating)) or not 0 <= sparsity <= 1:
         raise UsageError(f"sparsity must be between 0 and 1, got {sparsity!r}")
+
+
+def check_lambda(lam: float) -> None:
+    """Refuse a lambda of Eq. 10 that is negative or not finite."""
+    if not 0 <= lam < np.inf:
+        raise UsageError(f"lambda must be finite and not negative, got {lam}")
+
+
+def check_costs(tau: Mapping[str, float], layers: Iterable[str]) -> None:
+    """Refuse a tau of Eq. 10 that lacks a layer, or has a cost that is negative or not finite."""
+    for name in layers:
+        if name not in tau:
+            raise UsageError(f"the resource vector has no cost for layer '{name}'")
+        if not 0 <= tau[name] < np.inf:
+            raise UsageError(
+                f"cost of layer '{name}' must be finite and not negative, got {tau[name]}"
+            )

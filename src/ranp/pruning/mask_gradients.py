@@ -1,9 +1,8 @@
-"""Eq. 2: the gradient of the loss with respect to a mask on every weight.
+"""Gathers the mask gradients of Eq. 2 while autograd runs, without masks.
 
-At c = 1, dL(c * w)/dc = (dL/dw) * w. So there are no masks: a hook takes each weight's gradient
-the moment autograd has it, multiplies it with the weight in place, adds up what is needed per
-neuron, and frees it. Gradients of different layers are never alive together, so scoring needs
-less memory than a training step.
+A post-accumulate-grad hook takes each weight's gradient the moment autograd has it, multiplies it
+with the weight in place, adds up what is needed per neuron, and frees it. Gradients of different
+layers are never alive together, so scoring needs less memory than a training step.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from ranp.errors import IntegrityError
+from ranp.pruning.equations import mask_gradient_
 from ranp.pruning.statistics import PerBatch, PerGradient, Statistic
 from ranp.pruning.weights import LayerWeights
 
@@ -114,7 +114,7 @@ class MaskGradients:
         if not self._ends or weight.grad is None:
             return
         gradient, weight.grad = weight.grad, None
-        g = gradient.to(self._weights.precision).mul_(weight.detach())
+        g = mask_gradient_(gradient.to(self._weights.precision), weight.detach())
         self._note(self._layers_of[weight], g)
 
     def _watch(self, name: str, weight: Tensor) -> None:
@@ -125,13 +125,13 @@ class MaskGradients:
         w = weight.detach()  # not the weight itself: its hook would keep it alive
 
         def gather(gradient: Tensor) -> None:
-            g = gradient.to(self._weights.precision) * w
+            g = mask_gradient_(gradient.to(self._weights.precision, copy=True), w)
             self._computed[name] = self._computed[name] + g if name in self._computed else g
 
         weight.register_hook(gather)
 
     def _note(self, names: Sequence[str], g: Tensor) -> None:
-        """Add the statistics of g_uv = (dL/dw_uv) w_uv, for layers of one weight.
+        """Add the statistics of the mask gradients g of a weight, for all layers that share it.
 
         The magnitudes take the place of g: a tensor more costs more time than all the sums.
         """

@@ -10,7 +10,7 @@ from ranp.errors import UsageError, suggest
 from ranp.pruning.allocation import power
 from ranp.pruning.coupling import Floor
 from ranp.pruning.criteria import CRITERIA, USUAL, Criterion
-from ranp.pruning.selection import GLOBAL, LAYERWISE, RANDOM, Selection, flat, weights
+from ranp.pruning.selection import GLOBAL, LAYERWISE, RANDOM, Selection, flat, snip_np
 from ranp.pruning.statistics import Once, Statistic
 
 DEFAULT_EXPONENT = -0.25
@@ -78,7 +78,7 @@ def _method(name: str, about: str, criterion: str, **options: Any) -> Method:
 
 
 def _snip(name: str, about: str, **rule: Any) -> Method:
-    return _method(name, about, "snip", selection=weights(**rule))
+    return _method(name, about, "snip", selection=snip_np(**rule))
 
 
 def _power(name: str, exponent: float) -> Method:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ranp.graph import Alive
 from ranp.pruning.coupling import couple
-from ranp.pruning.equations import Retained, check_sparsity, split_by_layer, top_k
+from ranp.pruning.equations import ABS, Retained, check_sparsity, split_by_layer, top_k
 from ranp.pruning.scores import NeuronScores
 from ranp.pruning.search import DELTA, bisect
 from ranp.pruning.snip import select_weights
@@ -80,13 +80,14 @@ RANDOM = Selection(
 )
 
 
-def weights(**rule: Any) -> Selection:
+def snip_np(**rule: Any) -> Selection:
     """Return the rule of SNIP NP, by the options of `ranp.pruning.snip.select_weights`."""
     return Selection(
         "weights",
         lambda chooser, sparsity: select_weights(
             chooser.graph, chooser.sensitivity, sparsity, **rule
         ),
+        (ABS,),
         of_weights=True,
     )
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ranp.graph import Alive, ChannelGraph, Layer
-from ranp.pruning.equations import largest
+from ranp.pruning.equations import top_k_mask
 
 Readers = Literal["any", "all", "none"]
 """Whom a neuron must be of use to: any layer that reads it, all of them, or none."""
@@ -46,7 +46,8 @@ def select_weights(
     survives = {name: np.ones(rows.numel(), bool) for name, rows in sensitivity.items()}
     weights = [sensitivity[name].reshape(-1) for name in ranked]
     everything = torch.cat([*weights, torch.zeros(sum(biases))]).numpy()
-    retained = np.split(largest(everything, sparsity), np.cumsum([len(each) for each in weights]))
+    ends = np.cumsum([len(each) for each in weights])
+    retained = np.split(top_k_mask(everything, sparsity), ends)
     survives.update(zip(ranked, retained[:-1], strict=True))
     connections = {name: _connections(graph.layers[name], rows) for name, rows in survives.items()}
     return remove_dead(graph, connections, readers)
