@@ -14,7 +14,7 @@ from ranp.graph import build_graph
 from ranp.models import UNet3D, build_network, find_network
 from ranp.pruning import Choice, Chooser, find_method
 from ranp.pruning.allocation import network_floors, tilted_weights
-from ranp.pruning.coupling import bundles
+from ranp.pruning.coupling import channel_groups
 from ranp.pruning.search import meet_budget
 from ranp.resources import count
 from ranp.resources.budgets import Budget
@@ -106,7 +106,7 @@ def test_cost_is_monotone_in_the_budget(exponent, shares):
 def test_a_head_reads_as_many_channels_as_it_has_classes():
     model = UNet3D(1, 5, levels=2, base_width=32)
     graph = build_graph(model, (1, 1, 8, 8, 8))
-    floors = network_floors(graph, bundles(graph))
+    floors = network_floors(graph, channel_groups(graph))
     assert floors.pop("decoder.0.conv2") == 5
     assert floors.pop("head") == 2
     assert set(floors.values()) == {2}
@@ -115,13 +115,13 @@ def test_a_head_reads_as_many_channels_as_it_has_classes():
 def test_many_classes_ask_for_a_quarter_of_what_their_head_reads():
     model = UNet3D(1, 50, levels=2, base_width=64)
     graph = build_graph(model, (1, 1, 8, 8, 8))
-    assert network_floors(graph, bundles(graph))["decoder.0.conv2"] == 16
+    assert network_floors(graph, channel_groups(graph))["decoder.0.conv2"] == 16
 
 
 def test_protected_layers_are_no_heads():
     model = nn.Sequential(nn.Conv2d(1, 64, 1), nn.Conv2d(64, 32, 1), nn.Conv2d(32, 2, 1))
     graph = build_graph(model, (1, 1, 2, 2), protect=["1"])
-    assert network_floors(graph, bundles(graph)) == {"0": 2, "1": 2, "2": 2}
+    assert network_floors(graph, channel_groups(graph)) == {"0": 2, "1": 2, "2": 2}
 
 
 def test_floors_bind_only_where_much_is_removed():
@@ -139,7 +139,7 @@ def test_floors_bind_only_where_much_is_removed():
 def test_tilts_move_width_between_resolutions_and_from_early_to_late():
     chooser = with_method("thin")
     tilts = tilted_weights(chooser, chooser.choose(0.5))
-    layers = [next(iter(bundle.votes)) for bundle in chooser.bundles]
+    layers = [next(iter(group.positions)) for group in chooser.channel_groups]
     by_layer = {name: dict(zip(layers, weights, strict=True)) for name, weights in tilts.items()}
     high, late = by_layer["+high-resolution"], by_layer["+late"]
     assert high["decoder.1.conv1"] > 1.4 * high["encoder.2.conv2"]

@@ -7,7 +7,7 @@ import pytest
 from torch import nn
 
 from ranp.graph import build_graph
-from ranp.pruning.coupling import bundles, couple
+from ranp.pruning.coupling import channel_groups, couple
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def graph():
 
 def kept(graph, retained: list[int]) -> list[int]:
     own = {"0": np.isin(np.arange(8), retained), "3": np.ones(1, bool)}
-    return graph.kept(couple(graph, own, bundles(graph)))["0"].tolist()
+    return graph.kept(couple(graph, own, channel_groups(graph)))["0"].tolist()
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from ranp.errors import UsageError
 from ranp.graph import build_graph
 from ranp.models import build_network
-from ranp.pruning.coupling import at_least
+from ranp.pruning.coupling import apply_floors
 from ranp.resources import CONVENTIONS, count, count_choices
 from ranp.slimming import slim_model
 from tests.oracle import random_alive
@@ -208,7 +208,7 @@ def plain(costs):
 def some_alive(graph, share, seed):
     """A random choice with two neurons in every layer: over one, an einsum is no contraction."""
     anything = {name: np.zeros(len(layer)) for name, layer in graph.layers.items()}
-    return at_least(
+    return apply_floors(
         graph, random_alive(graph, share, seed), anything, dict.fromkeys(graph.layers, 2)
     )
 

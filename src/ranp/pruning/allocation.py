@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ranp.graph import IS_OUTPUT, Alive, ChannelGraph, Layer
-from ranp.pruning.coupling import Bundle
+from ranp.pruning.coupling import ChannelGroup
 from ranp.pruning.equations import check_sparsity
 from ranp.pruning.selection import Selection
 from ranp.resources.budgets import Budget
@@ -46,58 +46,61 @@ def power(exponent: float) -> Selection:
     def select(chooser: Chooser, sparsity: float) -> Alive:
         costs = np.maximum(chooser.marginal_costs, 1e-300)
         powers = -exponent * np.log(costs / costs.max())
-        return allocate(chooser.graph, chooser.bundles, np.exp(powers - powers.max()), sparsity)
+        return allocate(
+            chooser.graph, chooser.channel_groups, np.exp(powers - powers.max()), sparsity
+        )
 
     return Selection("power", select, ranked=False)
 
 
 def proportional(weights: Sequence[float]) -> Selection:
-    """Return the rule that keeps shares proportional to weights, one for every bundle."""
+    """Return the rule that keeps shares proportional to weights, one for every channel group."""
 
     def select(chooser: Chooser, sparsity: float) -> Alive:
-        return allocate(chooser.graph, chooser.bundles, np.array(weights), sparsity)
+        return allocate(chooser.graph, chooser.channel_groups, np.array(weights), sparsity)
 
     return Selection("proportional", select, ranked=False)
 
 
 def marginal_costs(chooser: Chooser) -> NDArray[np.float64]:
-    """Return what the full network saves without one channel of each bundle.
+    """Return what the full network saves without one channel of each group.
 
     That is what computing the channel costs and what is spent on reading it: FLOPs, or the
     resource of the choice. A cost for every layer, given by the user, counts as it is.
     """
     resource = chooser.choice.resource
     if resource is not None and not isinstance(resource, str):
-        return np.array([np.mean([resource[n] for n in b.votes] or [0]) for b in chooser.bundles])
+        groups = chooser.channel_groups
+        return np.array([np.mean([resource[n] for n in g.positions] or [0]) for g in groups])
     total = Budget("activations" if resource == "memory" else resource or "flops", 1.0).total
     before, saved = total(chooser.costs()), []
-    for bundle in chooser.bundles:
+    for group in chooser.channel_groups:
         without = chooser.graph.all_alive()
-        without[bundle.classes[-1]] = False
+        without[group.classes[-1]] = False
         saved.append(before - total(chooser.costs(without)))
     return np.array(saved)
 
 
 def allocate(
-    graph: ChannelGraph, tied: Sequence[Bundle], weights: Shares, sparsity: float
+    graph: ChannelGraph, groups: Sequence[ChannelGroup], weights: Shares, sparsity: float
 ) -> Alive:
-    """Keep shares proportional to weights, clipped to one; the first channels of every bundle.
+    """Keep shares proportional to weights, clipped to one; the first channels of every group.
 
     Args:
         graph: Channel graph of the full network.
-        tied: Its bundles.
-        weights: Positive weight of every bundle.
+        groups: Its channel groups.
+        weights: Positive weight of every group.
         sparsity: Share of all removable channels to remove.
 
     Returns:
-        The living channels; never none of a bundle.
+        The living channels; never none of a group.
     """
     check_sparsity(sparsity)
     alive = ~graph.removable
-    sizes = np.array([len(bundle.classes) for bundle in tied], np.float64)
+    sizes = np.array([len(group.classes) for group in groups], np.float64)
     widths = sizes * _shares(sizes, weights, 1 - sparsity)
-    for bundle, width in zip(tied, widths.tolist(), strict=True):
-        alive[bundle.classes[: max(1, math.ceil(width - _EXACT))]] = True
+    for group, width in zip(groups, widths.tolist(), strict=True):
+        alive[group.classes[: max(1, math.ceil(width - _EXACT))]] = True
     return alive
 
 
@@ -116,17 +119,17 @@ def _shares(sizes: Shares, weights: Shares, kept: float) -> Shares:
 def tilted_weights(chooser: Chooser, alive: Alive) -> dict[str, list[float]]:
     """Return the weights of allocations around another one, by what they change.
 
-    Bundles with expensive channels (high resolution) are made wider or narrower against those
+    Groups with expensive channels (high resolution) are made wider or narrower against those
     with cheap ones, and early ones (an encoder) against late ones (a decoder).
 
     Args:
         chooser: Chooser of the network.
         alive: The allocation.
     """
-    bundles, order = chooser.bundles, list(chooser.graph.layers)
-    shares = np.array([alive[bundle.classes].mean() for bundle in bundles])
+    groups, order = chooser.channel_groups, list(chooser.graph.layers)
+    shares = np.array([alive[group.classes].mean() for group in groups])
     costs = np.log(np.maximum(chooser.marginal_costs, 1e-300))
-    places = np.array([np.mean([order.index(n) for n in b.votes] or [0]) for b in bundles])
+    places = np.array([np.mean([order.index(n) for n in g.positions] or [0]) for g in groups])
     tilts = {
         "+high-resolution": _from_minus_one_to_one(costs),
         "+low-resolution": -_from_minus_one_to_one(costs),
@@ -177,7 +180,7 @@ def _gives_out(graph: ChannelGraph, layer: Layer) -> bool:
     return all(graph.pinned.get(number) == IS_OUTPUT for number in layer.neurons.tolist())
 
 
-def network_floors(graph: ChannelGraph, tied: Sequence[Bundle]) -> dict[str, int]:
+def network_floors(graph: ChannelGraph, groups: Sequence[ChannelGroup]) -> dict[str, int]:
     """Return the least number of neurons of every layer that what reads it can work with.
 
     No layer keeps a single neuron, and what a last layer reads has as many channels as that layer
@@ -186,7 +189,7 @@ def network_floors(graph: ChannelGraph, tied: Sequence[Bundle]) -> dict[str, int
 
     Args:
         graph: Channel graph of the full network.
-        tied: Its bundles.
+        groups: Its channel groups.
     """
     floors = {name: min(2, len(layer)) for name, layer in graph.layers.items()}
     for head in graph.layers.values():
@@ -194,10 +197,10 @@ def network_floors(graph: ChannelGraph, tied: Sequence[Bundle]) -> dict[str, int
         if not _gives_out(graph, head) or not len(read):
             continue
         share = min(len(head), math.ceil(len(read) / 4)) / len(read)
-        for bundle in tied:
-            mine = np.isin(bundle.classes, read).sum()
-            for name, place in bundle.votes.items():
-                per_class = (place >= 0).sum() / len(bundle.classes)
+        for group in groups:
+            mine = np.isin(group.classes, read).sum()
+            for name, positions in group.positions.items():
+                per_class = (positions >= 0).sum() / len(group.classes)
                 needed = math.ceil(mine * share * per_class - _EXACT)
                 floors[name] = min(len(graph.layers[name]), max(floors[name], needed))
     return floors

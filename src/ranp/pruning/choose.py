@@ -15,7 +15,15 @@ from ranp.errors import InfeasibleError, IntegrityError, UsageError
 from ranp.graph import Alive, ChannelGraph
 from ranp.pruning.allocation import marginal_costs, network_floors
 from ranp.pruning.choice import Choice
-from ranp.pruning.coupling import REACHING, Bundle, at_least, bundles, couple, in_multiples, share
+from ranp.pruning.coupling import (
+    REACHING,
+    ChannelGroup,
+    apply_floors,
+    channel_groups,
+    couple,
+    round_up_to_multiple,
+    share_scores,
+)
 from ranp.pruning.equations import balance, check_costs, reweight
 from ranp.pruning.scores import NeuronScores, Scores, fingerprint
 from ranp.pruning.search import bisect, floor_sparsity, smallest_sparsity
@@ -71,7 +79,7 @@ class Chooser:
         resource = method.resource if choice.resource is None else choice.resource
         if resource is not None:
             s = reweight(s, self._tau(resource), choice.lam)
-        return share(self.graph, s, choice.coupling)
+        return share_scores(self.graph, s, choice.coupling)
 
     def _tau(self, resource: str | Mapping[str, float]) -> Mapping[str, float]:
         """Return tau of Eq. 10: what each layer itself costs, as counted or as measured."""
@@ -106,21 +114,21 @@ class Chooser:
         return {name: len(layer) for name, layer in self.graph.layers.items()}
 
     @cached_property
-    def bundles(self) -> list[Bundle]:
+    def channel_groups(self) -> list[ChannelGroup]:
         """Channels that are decided together."""
-        return bundles(self.graph)
+        return channel_groups(self.graph)
 
     @cached_property
     def floors(self) -> Mapping[str, int]:
         """Least number of neurons of every layer."""
         floor = self.choice.floor
         if floor == "auto":
-            return network_floors(self.graph, self.bundles)
+            return network_floors(self.graph, self.channel_groups)
         return dict.fromkeys(self.graph.layers, floor)
 
     @cached_property
     def marginal_costs(self) -> NDArray[np.float64]:
-        """What the full network saves without one channel of each bundle (`marginal_costs`)."""
+        """What the full network saves without one channel of each group (`marginal_costs`)."""
         return marginal_costs(self)
 
     def costs(self, alive: Alive | None = None) -> Costs:
@@ -138,11 +146,13 @@ class Chooser:
         choice = self.choice
         alive = choice.method.selection.select(self, sparsity)
         if isinstance(alive, dict):
-            alive = couple(self.graph, alive, self.bundles)
+            alive = couple(self.graph, alive, self.channel_groups)
         if choice.floor:
-            alive = at_least(self.graph, alive, self.importance, self.floors)
+            alive = apply_floors(self.graph, alive, self.importance, self.floors)
         if choice.multiple > 1:
-            alive = in_multiples(self.graph, alive, self.importance, choice.multiple, self.bundles)
+            alive = round_up_to_multiple(
+                self.graph, alive, self.importance, choice.multiple, self.channel_groups
+            )
         return alive
 
     def keeps_every_layer(self, sparsity: float) -> bool:
@@ -214,7 +224,7 @@ class Chooser:
         )
 
     def share_removed(self, alive: Alive) -> float:
-        """Return the share of neurons that do not live."""
+        """Return the share of neurons that are removed."""
         kept = sum(map(len, self.graph.kept(alive).values()))
         return 1 - kept / sum(self.neurons.values())
 

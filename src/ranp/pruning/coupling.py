@@ -1,4 +1,4 @@
-"""From retained neurons to living channel classes: what is tied together is decided together."""
+"""From the retained neurons of each layer to the living channel classes of the network."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ Floor = int | Literal["auto"]
 """Least number of neurons of every layer; "auto" is what the network needs (`network_floors`)."""
 
 Coupling = Literal["paper", "sum", "max", "mean"]
+"""How tied channels are decided: `couple` after the ranking, or one shared score before it."""
 
 REACHING: tuple[Coupling, Floor] = ("mean", "auto")
 """The coupling, with its floor, that removes about what is asked for where many channels are tied:
@@ -25,50 +26,49 @@ each class of channels has one score, and no layer is emptied."""
 
 
 def normalizes_samples(model: nn.Module) -> bool:
-    """Return whether a network has group, instance or layer norm, unlike those of the paper."""
+    """Return whether a network has group, instance or layer norm; the paper's have batch norm."""
     kinds = (nn.GroupNorm, nn.LayerNorm, nn.modules.instancenorm._InstanceNorm)
     return any(isinstance(module, kinds) for module in model.modules())
 
 
 @dataclass(frozen=True)
-class Bundle:
-    """Channel classes that the same layers produce.
+class ChannelGroup:
+    """Channel classes that the same layers produce: what an addition ties, or one layer's own.
 
     Attributes:
-        classes: The classes.
-        votes: For each of the layers, the place of its neurons' classes among `classes`, -1 where
-            a neuron is of another bundle.
+        classes: Numbers of the classes.
+        positions: By name of the layer, for each of its neurons the index of its class in
+            `classes`; -1 for a neuron of another group.
     """
 
     classes: NDArray[np.int64]
-    votes: Mapping[str, NDArray[np.int64]]
+    positions: Mapping[str, NDArray[np.int64]]
 
 
-def bundles(graph: ChannelGraph) -> list[Bundle]:
-    """Sort the removable classes by the layers that produce them.
+def channel_groups(graph: ChannelGraph) -> list[ChannelGroup]:
+    """Group the removable classes by the layers that produce them.
 
-    Depthwise layers have no say: their channels follow those that feed them.
+    Depthwise layers do not count: their channels follow those of the layer that feeds them.
     """
-    voters = [layer for layer in graph.layers.values() if not layer.is_depthwise]
-    produced = np.zeros((len(voters), graph.classes), bool)
-    for row, layer in zip(produced, voters, strict=True):
+    layers = [layer for layer in graph.layers.values() if not layer.is_depthwise]
+    produces = np.zeros((len(layers), graph.classes), bool)
+    for row, layer in zip(produces, layers, strict=True):
         row[layer.neurons] = True
     removable = np.flatnonzero(graph.removable)
-    producers = np.packbits(produced[:, removable], axis=0).T.copy()  # a row of bits per class
-    together: dict[bytes, list[int]] = {}
-    for number, row in zip(removable.tolist(), producers, strict=True):
-        together.setdefault(row.tobytes(), []).append(number)
-    result = []
-    for members in together.values():
-        classes = np.array(members)
-        place = np.full(graph.classes, -1)
-        place[classes] = np.arange(len(classes))
-        says = [layer for layer, row in zip(voters, produced, strict=True) if row[classes[0]]]
-        result.append(Bundle(classes, {layer.name: place[layer.neurons] for layer in says}))
-    return result
+    producers = np.packbits(produces[:, removable], axis=0).T.copy()  # a row of bits per class
+    members: dict[bytes, list[int]] = {}
+    for number, bits in zip(removable.tolist(), producers, strict=True):
+        members.setdefault(bits.tobytes(), []).append(number)
+    groups = []
+    for classes in map(np.array, members.values()):
+        index = np.full(graph.classes, -1)
+        index[classes] = np.arange(len(classes))
+        own = [layer for layer, row in zip(layers, produces, strict=True) if row[classes[0]]]
+        groups.append(ChannelGroup(classes, {layer.name: index[layer.neurons] for layer in own}))
+    return groups
 
 
-def couple(graph: ChannelGraph, retained: Retained, tied: Sequence[Bundle]) -> Alive:
+def couple(graph: ChannelGraph, retained: Retained, groups: Sequence[ChannelGroup]) -> Alive:
     """Return the living channels by the paper's rule: tied layers get their largest retained count.
 
     Of layers that produce the same channels (an addition ties them), the one that retains the most
@@ -78,38 +78,39 @@ def couple(graph: ChannelGraph, retained: Retained, tied: Sequence[Bundle]) -> A
 
     Args:
         graph: The channel graph.
-        retained: Each layer's own choice.
-        tied: `bundles(graph)`.
+        retained: Neurons that each layer retains by its own mask (Eq. 11).
+        groups: `channel_groups(graph)`.
     """
     alive = ~graph.removable
-    for bundle in tied:
-        best = np.zeros(len(bundle.classes), bool)
-        for name, place in bundle.votes.items():
-            choice = _classes_filled(place, retained[name], len(bundle.classes))
-            if choice.sum() > best.sum():
-                best = choice
-        alive[bundle.classes[best]] = True
+    for group in groups:
+        masks = (
+            _mask_of_classes(positions, retained[name], len(group.classes))
+            for name, positions in group.positions.items()
+        )
+        largest = max(masks, key=np.sum, default=np.zeros(len(group.classes), bool))
+        alive[group.classes[largest]] = True
     return alive
 
 
-def _classes_filled(
-    place: NDArray[np.int64], retained: NDArray[np.bool_], classes: int
+def _mask_of_classes(
+    positions: NDArray[np.int64], retained: NDArray[np.bool_], classes: int
 ) -> NDArray[np.bool_]:
-    """Return the classes that a layer's retained neurons fill, the fullest first."""
-    choice = np.zeros(classes, bool)
-    if len(place) == classes and place.min() >= 0:  # each class holds one neuron of the layer
-        choice[place] = retained
-        return choice
-    neurons = np.bincount(place[place >= 0], minlength=classes)
-    held = np.bincount(place[(place >= 0) & retained], minlength=classes)
+    """Return the mask of the classes that a layer's retained neurons fill, the fullest first."""
+    mask = np.zeros(classes, bool)
+    inside = positions >= 0
+    if len(positions) == classes and inside.all():  # each class holds one neuron of the layer
+        mask[positions] = retained
+        return mask
+    neurons = np.bincount(positions[inside], minlength=classes)
+    held = np.bincount(positions[inside & retained], minlength=classes)
     if held.any():
         fullest = np.argsort(-held / neurons, kind="stable")
         needed = np.searchsorted(np.cumsum(neurons[fullest]), held.sum()) + 1
-        choice[fullest[:needed]] = True
-    return choice
+        mask[fullest[:needed]] = True
+    return mask
 
 
-def at_least(
+def apply_floors(
     graph: ChannelGraph, alive: Alive, s: NeuronScores, floors: Mapping[str, int]
 ) -> Alive:
     """Bring back the best removed neurons of layers that keep fewer than their floor."""
@@ -122,35 +123,48 @@ def at_least(
     return alive
 
 
-def in_multiples(
-    graph: ChannelGraph, alive: Alive, s: NeuronScores, multiple: int, tied: Sequence[Bundle]
+def round_up_to_multiple(
+    graph: ChannelGraph,
+    alive: Alive,
+    s: NeuronScores,
+    multiple: int,
+    groups: Sequence[ChannelGroup],
 ) -> Alive:
     """Bring back the best removed channels until counts are multiples, or whole."""
     alive = alive.copy()
-    worth = np.full(graph.classes, -np.inf)
-    for name, layer in graph.layers.items():
-        np.maximum.at(worth, layer.neurons, s[name])
-    for bundle in tied:
-        dead = bundle.classes[~alive[bundle.classes]]
-        missing = (len(dead) - len(bundle.classes)) % multiple
-        alive[dead[np.argsort(-worth[dead], kind="stable")[:missing]]] = True
+    score = class_scores(graph, s, "max")
+    for group in groups:
+        dead = group.classes[~alive[group.classes]]
+        missing = (len(dead) - len(group.classes)) % multiple
+        alive[dead[np.argsort(-score[dead], kind="stable")[:missing]]] = True
     return alive
 
 
-def share(graph: ChannelGraph, s: NeuronScores, how: Coupling) -> NeuronScores:
-    """Give all neurons of a channel class one score: the sum, largest or mean of theirs.
+def share_scores(graph: ChannelGraph, s: NeuronScores, coupling: Coupling) -> NeuronScores:
+    """Give all neurons of a channel class one score, so that any ranking treats them alike.
 
-    So they are retained or removed together by any ranking. "paper" leaves scores alone: there
-    tied layers are reconciled after the ranking, by `couple`.
+    Args:
+        graph: The channel graph.
+        s: Importance of every neuron.
+        coupling: "sum", "max" or "mean" of the scores of a class. "paper" leaves them as they are:
+            there tied layers are reconciled after the ranking, by `couple`.
     """
-    if how == "paper":
+    if coupling == "paper":
         return s
-    total = np.full(graph.classes, -np.inf) if how == "max" else np.zeros(graph.classes)
-    members = np.zeros(graph.classes)
-    add = np.maximum.at if how == "max" else np.add.at
-    for name, layer in graph.layers.items():
-        add(total, layer.neurons, s[name])
-        np.add.at(members, layer.neurons, 1)
-    if how == "mean":
-        total = total / np.maximum(members, 1)
-    return {name: total[layer.neurons] for name, layer in graph.layers.items()}
+    score = class_scores(graph, s, coupling)
+    return {name: score[layer.neurons] for name, layer in graph.layers.items()}
+
+
+def class_scores(
+    graph: ChannelGraph, s: NeuronScores, reduction: Literal["sum", "max", "mean"]
+) -> NDArray[np.float64]:
+    """Reduce the scores of all neurons of each channel class to one."""
+    classes = np.concatenate([layer.neurons for layer in graph.layers.values()])
+    scores = np.concatenate([s[name] for name in graph.layers])
+    if reduction == "max":
+        largest = np.full(graph.classes, -np.inf)
+        np.maximum.at(largest, classes, scores)
+        return largest
+    total = np.bincount(classes, scores, minlength=graph.classes)
+    members = np.bincount(classes, minlength=graph.classes) if reduction == "mean" else 1
+    return total / np.maximum(members, 1)

@@ -170,27 +170,27 @@ def _filled(
 ) -> Alive:
     """Return the channels that live at a sparsity and those that can be given back within budgets.
 
-    Channels of a bundle cost the same: one price is computed for all, and where one does not fit,
+    Channels of a group cost the same: one price is computed for all, and where one does not fit,
     none does.
     """
     alive = chooser.choose(sparsity)
     if spent(alive) >= 1 - _NEAR:
         return alive
-    bundle_of = {
+    group_of = {
         channel: number
-        for number, bundle in enumerate(chooser.bundles)
-        for channel in bundle.classes.tolist()
+        for number, group in enumerate(chooser.channel_groups)
+        for channel in group.classes.tolist()
     }
     for reach in reaches:
         waiting = np.flatnonzero(chooser.choose(max(sparsity - reach, 0.0)) & ~alive).tolist()
-        firsts = {bundle_of[channel]: channel for channel in reversed(waiting)}
+        firsts = {group_of[channel]: channel for channel in reversed(waiting)}
         prices = {number: spent(_with(alive, channel)) for number, channel in firsts.items()}
         full: set[int] = set()
-        for channel in sorted(waiting, key=lambda each: -prices[bundle_of[each]]):
-            if bundle_of[channel] in full:
+        for channel in sorted(waiting, key=lambda each: -prices[group_of[each]]):
+            if group_of[channel] in full:
                 continue
             if (share := spent(more := _with(alive, channel))) > 1:
-                full.add(bundle_of[channel])
+                full.add(group_of[channel])
                 continue
             alive = more
             if share >= 1 - _NEAR:

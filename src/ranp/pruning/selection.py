@@ -103,7 +103,7 @@ def flat(reference: Method) -> Selection:
         equal = {name: np.zeros(len(layer)) for name, layer in chooser.graph.layers.items()}
 
         def narrow(share: float) -> Alive:
-            return couple(chooser.graph, layerwise(equal, share), chooser.bundles)
+            return couple(chooser.graph, layerwise(equal, share), chooser.channel_groups)
 
         share = bisect(lambda share: chooser.costs(narrow(share)).gflops > budget) + DELTA
         return narrow(min(share, 1 - DELTA))

@@ -98,7 +98,7 @@ def nearest_widths(chooser: Chooser, alive: Alive) -> Widths:
 
 def _single(chooser: Chooser, alive: Alive, full: int) -> tuple[int, Alive]:
     """Return the width with the nearest FLOPs, of those that leave whole numbers in all layers."""
-    sizes = [len(bundle.classes) for bundle in chooser.bundles]
+    sizes = [len(group.classes) for group in chooser.channel_groups]
     whole = [n for n in range(1, full + 1) if all(size * n % full == 0 for size in sizes)]
     networks = {n: _keep(chooser, [size * n // full for size in sizes]) for n in whole}
     wanted = chooser.costs(alive).gflops
@@ -115,10 +115,10 @@ def _listed(chooser: Chooser, alive: Alive, full: Sequence[int]) -> tuple[list[i
             kept.setdefault(len(layer), []).append(int(alive[layer.neurons].sum()))
     # Channels of a group norm come and go by as many as there are groups.
     step: dict[int, int] = {}
-    for bundle in chooser.bundles:
-        for name in bundle.votes:
+    for group in chooser.channel_groups:
+        for name in group.positions:
             width = len(layers[name])
-            step[width] = math.lcm(step.get(width, 1), max(width // len(bundle.classes), 1))
+            step[width] = math.lcm(step.get(width, 1), max(width // len(group.classes), 1))
     means = {width: float(np.mean(numbers)) for width, numbers in kept.items()}
     wanted = chooser.costs(alive).gflops
     best: tuple[float, dict[int, int], Alive] | None = None
@@ -128,9 +128,9 @@ def _listed(chooser: Chooser, alive: Alive, full: Sequence[int]) -> tuple[list[i
             for width, mean in means.items()
         }
         counts = []
-        for bundle in chooser.bundles:
-            width = max((len(layers[name]) for name in bundle.votes), default=1)
-            counts.append(round(len(bundle.classes) * slim.get(width, width) / width))
+        for group in chooser.channel_groups:
+            width = max((len(layers[name]) for name in group.positions), default=1)
+            counts.append(round(len(group.classes) * slim.get(width, width) / width))
         network = _keep(chooser, counts)
         off = abs(chooser.costs(network).gflops - wanted)
         if best is None or off < best[0]:
@@ -141,8 +141,8 @@ def _listed(chooser: Chooser, alive: Alive, full: Sequence[int]) -> tuple[list[i
 
 
 def _keep(chooser: Chooser, counts: Sequence[int]) -> Alive:
-    """Return a network with so many channels of every bundle; which ones does not matter."""
+    """Return a network with so many channels of every group; which ones does not matter."""
     alive = ~chooser.graph.removable
-    for bundle, number in zip(chooser.bundles, counts, strict=True):
-        alive[bundle.classes[: max(number, 1)]] = True
+    for group, number in zip(chooser.channel_groups, counts, strict=True):
+        alive[group.classes[: max(number, 1)]] = True
     return alive
