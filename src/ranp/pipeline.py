@@ -32,7 +32,7 @@ from ranp.pruning import (
 from ranp.pruning import score as score_neurons
 from ranp.pruning.batches import no_forward
 from ranp.pruning.distributed import own_share
-from ranp.pruning.early_stop import AT_MOST
+from ranp.pruning.early_stop import MAX_BATCHES
 from ranp.pruning.equations import check_sparsity
 from ranp.recompute import checkpointed
 from ranp.resources import Costs
@@ -184,7 +184,7 @@ def score(
     loader = traced.batches.loader if needs_data else None
     most = scoring.batches
     if scoring.until_stable and stop is None:
-        most = AT_MOST if most is None else min(most, AT_MOST)
+        most = MAX_BATCHES if most is None else min(most, MAX_BATCHES)
     done = 0 if scoring.resume is None else scoring.resume.batches
     if loader is not None:
         events.on_start(*own_share(loader, done, most))

@@ -12,7 +12,7 @@ from torch import nn
 
 from ranp.errors import UsageError
 from ranp.pruning import score
-from ranp.pruning.batches import batch_size, cut
+from ranp.pruning.batches import batch_size, split_into_parts
 from ranp.recompute import blocks, checkpointed
 from tests.pruning.nets import classifier, cross_entropy, given_back, pictures, serving, traced
 
@@ -163,13 +163,13 @@ def test_batches_are_cut_wherever_samples_are():
         "k": 7,
     }
     assert batch_size(batch) == 5
-    pieces = cut(batch, 2)
+    pieces = split_into_parts(batch, 2)
     assert [share for _, share in pieces] == [0.6, 0.4]
     assert torch.equal(torch.cat([p["x"] for p, _ in pieces]), batch["x"])
     assert [p["y"].tolist() for p, _ in pieces] == [[0, 1, 2], [3, 4]]
     assert all(p["weight"] is batch["weight"] and p["k"] == 7 for p, _ in pieces)
-    assert len(cut(batch, 99)) == 5
-    assert cut(batch, 1) == [(batch, 1.0)]
+    assert len(split_into_parts(batch, 99)) == 5
+    assert split_into_parts(batch, 1) == [(batch, 1.0)]
 
 
 def test_blocks_are_not_the_whole_model():

@@ -49,7 +49,7 @@ def command(
     from ranp.cli._scoring import ScoringListener, keep_interrupted, open_source
     from ranp.fitting import TrainingStep, choice_for, loss_by_output, prune_network
     from ranp.fitting.machine import default_device
-    from ranp.pruning.early_stop import AT_MOST
+    from ranp.pruning.early_stop import MAX_BATCHES
 
     target = amounts.target(sparsity)
     ensure_out(out)
@@ -62,7 +62,7 @@ def command(
         scoring,
         batch=batch,
         seed=choosing.seed,
-        batches=AT_MOST if auto else None,
+        batches=MAX_BATCHES if auto else None,
     )
     if choice.method.needs_scores:
         output.say(f"Scoring {net.name} with {source.about}.")

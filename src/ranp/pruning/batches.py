@@ -145,7 +145,7 @@ def _tensors(batch: Any) -> list[Tensor]:
 def samples(batch: Any, rows: slice) -> Any:
     """Return some of a batch's samples.
 
-    Tensors whose first dimension is that of the batch are cut; everything else stays.
+    Tensors whose first dimension is that of the batch are sliced; everything else stays.
     """
     size = batch_size(batch)
 
@@ -156,8 +156,8 @@ def samples(batch: Any, rows: slice) -> Any:
     return pytree.tree_map(taken, batch)
 
 
-def cut(batch: Any, pieces: int) -> list[Part]:
-    """Cut a batch into parts, of one sample at the least (see `samples`)."""
+def split_into_parts(batch: Any, pieces: int) -> list[Part]:
+    """Split a batch into parts of at least one sample each (see `samples`)."""
     size = batch_size(batch)
     if pieces == 1 or size == 0:
         return [(batch, 1.0)]

@@ -33,10 +33,10 @@ from ranp.resources.budgets import find_resource
 Feasibility = Literal["paper", "coupled"]
 """Which neurons Algorithm 2 asks for: those of each layer's own mask, or of the slim network."""
 
-_SHORT = 0.02
+_TOLERATED_SHORTFALL = 0.02
 """Share of neurons by which a sparsity may be missed without a word."""
 
-_REMEMBERED = 64
+_MOST_CACHED_COSTS = 64
 """Networks whose costs are remembered."""
 
 
@@ -136,7 +136,7 @@ class Chooser:
         alive = self.graph.all_alive() if alive is None else alive
         key = alive.tobytes()
         if key not in self._counted:
-            if len(self._counted) >= _REMEMBERED:
+            if len(self._counted) >= _MOST_CACHED_COSTS:
                 self._counted.pop(next(iter(self._counted)))
             self._counted[key] = count(self.model, self.graph, alive)
         return self._counted[key]
@@ -208,14 +208,14 @@ class Chooser:
         """
         removed = self.share_removed(alive)
         selected = self.choice.method.selection.select(self, sparsity)
-        if removed >= sparsity - _SHORT or not isinstance(selected, dict):
+        if removed >= sparsity - _TOLERATED_SHORTFALL or not isinstance(selected, dict):
             return None
         coupling, floor = REACHING
         tied = replace(self, choice=replace(self.choice, coupling=coupling, floor=floor))
         with_tied = self.share_removed(tied.choose(sparsity))
         more = smallest_sparsity(self, lambda alive: self.share_removed(alive) >= sparsity)
         ways = [] if more is None else [f"sparsity={more:.4f}"]
-        if with_tied >= sparsity - _SHORT:
+        if with_tied >= sparsity - _TOLERATED_SHORTFALL:
             ways.insert(0, f"coupling='{coupling}', floor='{floor}'")
         return (
             f"{100 * removed:.1f} % of the neurons are removed, {100 * sparsity:.1f} % were asked "

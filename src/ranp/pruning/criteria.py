@@ -77,7 +77,7 @@ def grasp(
         total: Gradients = {}
         for batch, share in parts:
             loss = partial(_loss, model, batch, forward, share)
-            for name, value in _used(weights, loss, differentiate).items():
+            for name, value in _differentiate_weights(weights, loss, differentiate).items():
                 total[name] = total[name] + value if name in total else value
         return total
 
@@ -101,22 +101,22 @@ def synflow(model: nn.Module, graph: ChannelGraph, weights: LayerWeights) -> dic
     """
 
     def flow() -> Tensor:
-        args, kwargs = pytree.tree_map_only(Tensor, _ones, graph.inputs.materialize())
+        args, kwargs = pytree.tree_map_only(Tensor, _ones_if_float, graph.inputs.materialize())
         outputs = [t for t in tensors_in(model(*args, **kwargs)) if t.is_floating_point()]
         return torch.stack([t.double().sum() for t in outputs]).sum()
 
-    with training_mode(model, training=False), _absolute(model):
+    with training_mode(model, training=False), _absolute_weights(model):
         w = weights.effective()
-        gradients = _used(weights, flow, _gradients)
+        gradients = _differentiate_weights(weights, flow, _gradients)
         return neuron_sums(weights, ((name, w[name] * d) for name, d in gradients.items()))
 
 
-def _used(
+def _differentiate_weights(
     weights: LayerWeights, value: Callable[[], Tensor], differentiate: Differentiate
 ) -> Gradients:
-    """Differentiate a value with respect to the weights that computing it makes use of."""
+    """Differentiate a value with respect to the weights, computed ones as they are used."""
     used: dict[str, Tensor] = dict(weights.leaves)
-    with weights.watching(used.__setitem__), parametrize.cached():
+    with weights.observe_computed(used.__setitem__), parametrize.cached():
         return differentiate(value(), used)
 
 
@@ -131,13 +131,13 @@ def _loss(model: nn.Module, batch: Any, forward: Forward, share: float) -> Tenso
     return checked_loss(forward(model, batch)) * share
 
 
-def _ones(x: Tensor) -> Tensor:
+def _ones_if_float(x: Tensor) -> Tensor:
     return torch.ones_like(x) if x.is_floating_point() else x
 
 
 @contextmanager
-def _absolute(model: nn.Module) -> Iterator[None]:
-    """Make all parameters positive, and set them back."""
+def _absolute_weights(model: nn.Module) -> Iterator[None]:
+    """Replace all parameters by their magnitudes, and restore them."""
     before = [(p, p.data) for p in model.parameters()]
     try:
         for parameter, data in before:
@@ -150,8 +150,8 @@ def _absolute(model: nn.Module) -> Iterator[None]:
 
 MAGNITUDE = Once("magnitude", magnitude)
 
-USUAL: tuple[Statistic, ...] = (MPMG, MNMG, MAGNITUDE)
-"""Gathered whatever the method, so that the same scores serve many."""
+DEFAULT_STATISTICS: tuple[Statistic, ...] = (MPMG, MNMG, MAGNITUDE)
+"""Gathered whatever the method, so that the same scores serve most methods."""
 
 
 def _of_mask_gradients(name: str, f: Reduction) -> Criterion:

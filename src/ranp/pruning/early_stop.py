@@ -13,7 +13,7 @@ from ranp.pruning.scores import Scores
 AGREEMENT = 0.98
 """The share of kept channels that must be the same, if nothing else is said."""
 
-AT_LEAST, AT_MOST = 8, 16
+MIN_BATCHES, MAX_BATCHES = 8, 16
 """Batches between which scoring stops, if nothing else is said."""
 
 _FINEST = 1e-3
@@ -40,8 +40,8 @@ class StabilityStop:
         self,
         choose: Callable[[Scores], Alive],
         agreement: float = AGREEMENT,
-        at_least: int = AT_LEAST,
-        at_most: int = AT_MOST,
+        at_least: int = MIN_BATCHES,
+        at_most: int = MAX_BATCHES,
     ) -> None:
         """Set the rule.
 

@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from ranp.errors import UsageError, is_out_of_memory
-from ranp.pruning.batches import Part, batch_size, cut
+from ranp.pruning.batches import Part, batch_size, split_into_parts
 from ranp.recompute import checkpointed
 
 
@@ -21,7 +21,7 @@ class OutOfMemoryFallback:
     What it has learned about memory holds for all later batches.
 
     Attributes:
-        pieces: Into how many parts batches are cut; smaller ones into single samples.
+        pieces: Into how many parts batches are split; smaller ones into single samples.
         recompute: Whether activations are computed again instead of kept.
     """
 
@@ -42,14 +42,14 @@ class OutOfMemoryFallback:
             memory = checkpointed(self._model) if self.recompute else nullcontext()
             try:
                 with memory:
-                    step(cut(batch, self.pieces))
+                    step(split_into_parts(batch, self.pieces))
                 return
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
-                self._economize(batch, error)
+                self._use_less_memory(batch, error)
 
-    def _economize(self, batch: Any, error: Exception) -> None:
+    def _use_less_memory(self, batch: Any, error: Exception) -> None:
         if self.pieces < (size := batch_size(batch)):
             self.pieces *= 2
             batch_norms = nn.modules.batchnorm._BatchNorm

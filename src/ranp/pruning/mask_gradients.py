@@ -73,7 +73,7 @@ class MaskGradients:
             with ExitStack() as stack:
                 for leaf in self._layers_of:
                     stack.callback(leaf.register_post_accumulate_grad_hook(self._take).remove)
-                stack.enter_context(self._weights.watching(self._watch))
+                stack.enter_context(self._weights.observe_computed(self._watch))
                 yield
             self._check_signal()
             for (statistic, name), value in self._noted.items():

@@ -9,7 +9,7 @@ from typing import Any
 from ranp.errors import UsageError, suggest
 from ranp.pruning.allocation import power
 from ranp.pruning.coupling import Floor
-from ranp.pruning.criteria import CRITERIA, USUAL, Criterion
+from ranp.pruning.criteria import CRITERIA, DEFAULT_STATISTICS, Criterion
 from ranp.pruning.selection import GLOBAL, LAYERWISE, RANDOM, Selection, flat, snip_np
 from ranp.pruning.statistics import Once, Statistic
 
@@ -57,7 +57,7 @@ class Method:
     @property
     def statistics(self) -> tuple[Statistic, ...]:
         """What scoring must gather for it beyond what it gathers for every method."""
-        return tuple(statistic for statistic in self._needs if statistic not in USUAL)
+        return tuple(statistic for statistic in self._needs if statistic not in DEFAULT_STATISTICS)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row as plain values, for JSON."""
@@ -166,4 +166,4 @@ def resource_variants(method: Method) -> tuple[Method, ...]:
 def statistics_for(methods: Iterable[Method]) -> tuple[Statistic, ...]:
     """Return all that scoring must gather to serve some methods, in a fixed order."""
     beyond = dict.fromkeys(statistic for method in methods for statistic in method.statistics)
-    return (*USUAL, *sorted(beyond, key=lambda statistic: statistic.name))
+    return (*DEFAULT_STATISTICS, *sorted(beyond, key=lambda statistic: statistic.name))

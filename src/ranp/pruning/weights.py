@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ranp.graph import ChannelGraph, ClassArray
 
-Seen = Callable[[str, Tensor], None]
+WeightCallback = Callable[[str, Tensor], None]
 
 
 class LayerWeights:
@@ -87,8 +87,8 @@ class LayerWeights:
         return weight.flatten(1) if weight.shape[0] == self.widths[name] else None
 
     @contextmanager
-    def watching(self, seen: Seen) -> Iterator[None]:
-        """Call `seen` with every computed weight when its layer is about to use it.
+    def observe_computed(self, callback: WeightCallback) -> Iterator[None]:
+        """Call `callback` with every computed weight when its layer is about to use it.
 
         Inside of `torch.nn.utils.parametrize.cached()` that is one weight for each pass; without,
         a parametrization computes another whenever it is asked.
@@ -97,7 +97,7 @@ class LayerWeights:
         def show(name: str, module: nn.Module, inputs: object) -> None:
             weight = module.weight
             assert isinstance(weight, Tensor)
-            seen(name, weight)
+            callback(name, weight)
 
         with ExitStack() as stack:
             for name, module in self.computed.items():
