@@ -77,7 +77,7 @@ def test_unet_softmax_runs_in_eval_mode_only() -> None:
 
 @pytest.mark.parametrize("argument", ["levels", "base_width", "width_cap"])
 def test_unet_refuses_sizes_below_one(argument: str) -> None:
-    with pytest.raises(UsageError, match=f"{argument} is 0; it must be at least 1"):
+    with pytest.raises(UsageError, match=f"{argument} of UNet3D must be at least 1, got 0"):
         UNet3D(1, 2, **{argument: 0})
 
 

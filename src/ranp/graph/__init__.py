@@ -15,7 +15,13 @@ from ranp.graph.operation import rule
 from ranp.graph.propagation import IS_OUTPUT, Contraction, Extent, ModuleCall
 from ranp.graph.recording import is_leaf
 from ranp.graph.replay import Divergence, check
-from ranp.graph.surgery import index_dims, named_tensors, shape_difference, tensor_shapes
+from ranp.graph.surgery import (
+    index_dims,
+    named_tensors,
+    shape_difference,
+    shapes_fingerprint,
+    tensor_shapes,
+)
 
 __all__ = [
     "IS_OUTPUT",
@@ -43,6 +49,7 @@ __all__ = [
     "rebuild_slim",
     "rule",
     "shape_difference",
+    "shapes_fingerprint",
     "slim_meta_copy",
     "split_batch",
     "tensor_shapes",

@@ -52,7 +52,9 @@ class ChannelGraph:
         layers: Convolutions and linear layers by module name, in order of execution.
         tensors: For every parameter and buffer and each of its dimensions, the class of each slot;
             None where the dimension never shrinks.
+        shapes: Shape, dtype and device of every parameter and buffer.
         pinned: Why a class cannot be removed; classes that are not in it can.
+        classes: Number of channel classes.
         calls: Calls of leaf modules in eval mode.
         contractions: Convolutions and matrix products in eval mode.
         inputs: What the network was traced with.
@@ -94,6 +96,11 @@ class ChannelGraph:
             removable[layer.neurons] = True
         removable[list(self.pinned)] = False
         return removable
+
+    @property
+    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the full network's parameters and buffers, by name."""
+        return {name: tensor.shape for name, tensor in self.shapes.items()}
 
     @property
     def neurons(self) -> int:

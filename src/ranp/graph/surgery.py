@@ -13,6 +13,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from ranp.errors import TraceError
+from ranp.files import json_sha256
 
 
 def named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -34,6 +35,11 @@ def shape_difference(
         if left.get(name) != right.get(name):
             return name, left.get(name, "missing"), right.get(name, "missing")
     return None
+
+
+def shapes_fingerprint(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """Return a hash of the names and shapes of a network's tensors, in their order."""
+    return json_sha256([[name, list(shape)] for name, shape in shapes.items()])
 
 
 @contextmanager

@@ -37,7 +37,8 @@ def glorot_normal_(
 
     Args:
         model: Any network.
-        gamma: Batch norm scales: "uniform" draws them from U(0, 1) as the paper does, "ones" not.
+        gamma: Batch norm scales: "uniform" draws them from U(0, 1) as the paper does, "ones" sets
+            them to one.
         generator: Source of random numbers; PyTorch's global one if not given. The network may
             live on another device than the generator.
     """
@@ -55,12 +56,23 @@ def orthogonal_(
     _initialize(model, nn.init.orthogonal_, gamma, generator)
 
 
+INITIALIZERS: dict[str, Callable[..., None]] = {"fresh": glorot_normal_, "orthogonal": orthogonal_}
+"""Ways to draw new weights, by the name that `prune` and plans have for them."""
+
+
+def direction_norm(v: Tensor, g: Tensor) -> Tensor:
+    """Return |v| of a weight norm w = g v / |v|, over the dimensions that g does not have."""
+    over = [dim for dim in range(v.dim()) if not g.dim() or g.shape[dim] == 1]
+    norm: Tensor = torch.linalg.vector_norm(v, dim=over)
+    return norm.reshape(g.shape)
+
+
 @torch.no_grad()
 def _initialize(
     model: nn.Module, draw: _Draw, gamma: Gamma, generator: torch.Generator | None
 ) -> None:
     if gamma not in ("uniform", "ones"):
-        raise UsageError(f"unknown batch norm gamma '{gamma}': use 'uniform' or 'ones'")
+        raise UsageError(f"gamma must be 'uniform' or 'ones', got '{gamma}'")
     for name, module in model.named_modules():
         if isinstance(module, _WEIGHTED):
             _initialize_weight(name, module, draw, generator)
@@ -94,12 +106,8 @@ def _initialize_weight(
     elif "weight_orig" in own:  # torch.nn.utils.spectral_norm
         _fill(own["weight_orig"], draw, generator)
     elif "weight_v" in own and "weight_g" in own:  # torch.nn.utils.weight_norm
-        direction, magnitude = own["weight_v"], own["weight_g"]
-        _fill(direction, draw, generator)
-        normed = [
-            dim for dim in range(direction.ndim) if magnitude.ndim == 0 or magnitude.shape[dim] == 1
-        ]
-        magnitude.copy_(torch.linalg.vector_norm(direction, dim=normed).view_as(magnitude))
+        _fill(own["weight_v"], draw, generator)
+        own["weight_g"].copy_(direction_norm(own["weight_v"], own["weight_g"]))
     else:
         raise UsageError(
             f"cannot initialise '{name}': its weight is not a parameter and not made by "

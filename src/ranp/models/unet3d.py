@@ -126,4 +126,4 @@ class DoubleConv(nn.Module):
 def _require_positive(**sizes: int) -> None:
     for name, size in sizes.items():
         if size < 1:
-            raise UsageError(f"UNet3D: {name} is {size}; it must be at least 1")
+            raise UsageError(f"{name} of UNet3D must be at least 1, got {size}")

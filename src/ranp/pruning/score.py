@@ -111,7 +111,7 @@ def score(
             fingerprint=fingerprint(graph),
         )
         if resume is not None:
-            resume.require_same_kind(scores)
+            resume.check_compatible(scores)
         step = _Step(model, forward, layer_weights, gradients, per, seed)
         fallback = OutOfMemoryFallback(model, single=per == "sample")
         done = resume.batches if resume else 0

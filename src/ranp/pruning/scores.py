@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ranp.errors import IntegrityError, UsageError
-from ranp.files import canonical_json, json_sha256, load_tensors, save_tensors
-from ranp.graph import ChannelGraph
+from ranp.files import canonical_json, load_tensors, save_tensors
+from ranp.graph import ChannelGraph, shapes_fingerprint
 from ranp.schemas import parse_metadata
 
 ByLayer = Mapping[str, Tensor]
@@ -23,13 +23,13 @@ NeuronScores = Mapping[str, NDArray[np.float64]]
 
 _SCHEMA = 1
 _GROUPS = ("sums", "weight_sums", "constants")
-_FOUND = ("agreement", "batches_needed")
-"""Settings that say what came out of it."""
+_OUTCOMES = ("agreement", "batches_needed")
+"""Settings that scoring itself adds at its end: they are no conditions of it."""
 
 
 def fingerprint(graph: ChannelGraph) -> str:
     """Return a hash of the names and shapes of all parameters and buffers, in their order."""
-    return json_sha256([[name, list(tensor.shape)] for name, tensor in graph.shapes.items()])
+    return shapes_fingerprint(graph.tensor_shapes)
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,7 +66,7 @@ class Scores:
         )
 
     def average(self, statistic: str) -> NeuronScores:
-        """Return a statistic per neuron: its mean over batches, or itself if it has none."""
+        """Return a statistic per neuron: its mean over batches, or its value if it needs none."""
         if statistic in self.constants:
             return _numpy(self.constants[statistic])
         self._require(statistic, self.sums)
@@ -91,7 +91,7 @@ class Scores:
 
     def __add__(self, other: Scores) -> Scores:
         """Return the scores of both sets of batches together."""
-        self.require_same_kind(other)
+        self.check_compatible(other)
         return replace(
             self,
             batches=self.batches + other.batches,
@@ -100,7 +100,7 @@ class Scores:
             settings=self._conditions(),
         )
 
-    def require_same_kind(self, other: Scores) -> None:
+    def check_compatible(self, other: Scores) -> None:
         """Refuse scores that were not taken in the same way, of the same network.
 
         Raises:
@@ -125,8 +125,8 @@ class Scores:
             )
 
     def _conditions(self) -> dict[str, Any]:
-        """Return the settings, without what was found out."""
-        return {key: value for key, value in self.settings.items() if key not in _FOUND}
+        """Return the settings that must agree for scores to be added."""
+        return {key: value for key, value in self.settings.items() if key not in _OUTCOMES}
 
     def _statistics(self) -> str:
         return ", ".join(sorted([*self.sums, *self.weight_sums, *self.constants]))

@@ -11,7 +11,7 @@ from torch import nn
 
 from ranp.errors import UsageError
 from ranp.graph.surgery import training_mode
-from ranp.models.initialization import glorot_normal_, orthogonal_
+from ranp.models.initialization import INITIALIZERS
 
 ScoringWeights = Literal["fresh", "orthogonal", "given"]
 
@@ -41,11 +41,11 @@ def scoring_state(
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     # A forward may put another tensor in a buffer's place, count, or keep activations: each of
     # these dictionaries and lists gets back what it held.
-    held = []
+    restore_all = []
     for module in model.modules():
-        own = (value for name, value in vars(module).items() if name not in _OF_TORCH)
+        own = (value for name, value in vars(module).items() if name not in _MODULE_ATTRIBUTES)
         containers = [value for value in own if isinstance(value, (dict, list))]
-        held += [_held(each) for each in (module._buffers, vars(module), *containers)]
+        restore_all += [_snapshot(each) for each in (module._buffers, vars(module), *containers)]
     devices = {p.device for p, *_ in parameters if p.device.type != "cpu"}
     with torch.random.fork_rng(sorted(devices, key=str)), training_mode(model, training=True):
         try:
@@ -55,9 +55,9 @@ def scoring_state(
                 if weights != "given":
                     parameter.data = parameter.data.clone()
             if weights != "given":
-                initialize = glorot_normal_ if weights == "fresh" else orthogonal_
-                generator = torch.Generator().manual_seed(seed)
-                initialize(model, gamma="uniform", generator=generator)
+                INITIALIZERS[weights](
+                    model, gamma="uniform", generator=torch.Generator().manual_seed(seed)
+                )
             torch.manual_seed(seed)
             yield
         finally:
@@ -68,23 +68,23 @@ def scoring_state(
                     parameter.requires_grad_(wants_grad)
                 for buffer, before in buffers:
                     buffer.copy_(before)
-            for set_back in held:
-                set_back()
+            for restore in restore_all:
+                restore()
 
 
-_OF_TORCH = frozenset(vars(nn.Module()))
+_MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))
 """Attributes that every module has: parameters, buffers, hooks."""
 
 
-def _held(container: dict[Any, Any] | list[Any]) -> Callable[[], None]:
-    """Return a function that gives a container the contents that it has now."""
+def _snapshot(container: dict[Any, Any] | list[Any]) -> Callable[[], None]:
+    """Return a function that restores the present contents of a container."""
     before = container.copy()
 
-    def set_back() -> None:
+    def restore() -> None:
         container.clear()
         if isinstance(container, list):
             container.extend(before)
         else:
             container.update(before)
 
-    return set_back
+    return restore

@@ -23,6 +23,7 @@ from ranp.graph import (
     TensorShape,
     build_graph,
     shape_difference,
+    shapes_fingerprint,
     tensor_shapes,
     unwrap,
 )
@@ -86,7 +87,7 @@ class Plan:
                 name: KeptLayer(len(layer), tuple(kept[name].tolist()))
                 for name, layer in graph.layers.items()
             },
-            shapes={name: tensor.shape for name, tensor in graph.shapes.items()},
+            shapes=graph.tensor_shapes,
             inputs=_inputs_to_json(graph.inputs),
             switches=graph.switches,
             **about,
@@ -123,7 +124,7 @@ class Plan:
     @property
     def fingerprint(self) -> str:
         """A hash of the names and shapes of the full network's tensors."""
-        return json_sha256([[name, list(s)] for name, s in self.shapes.items()])
+        return shapes_fingerprint(self.shapes)
 
     def apply(
         self,

@@ -20,7 +20,7 @@ from ranp.graph import (
     tensor_shapes,
     unwrap,
 )
-from ranp.models.initialization import glorot_normal_, orthogonal_
+from ranp.models.initialization import INITIALIZERS, direction_norm
 
 Init = Literal["fresh", "orthogonal", "keep"]
 
@@ -62,15 +62,13 @@ def slim_model(
         _keep_normed_weights(model, slim, graph, alive)
     else:
         generator = torch.Generator().manual_seed(seed)
-        initialize = glorot_normal_ if init == "fresh" else orthogonal_
-        initialize(slim, gamma="ones", generator=generator)
+        INITIALIZERS[init](slim, gamma="ones", generator=generator)
     return slim
 
 
 def check_same_shapes(model: nn.Module, graph: ChannelGraph) -> None:
     """Refuse a model that is not the one the graph was built from."""
-    expected = {name: tensor.shape for name, tensor in graph.shapes.items()}
-    difference = shape_difference(tensor_shapes(model), expected)
+    difference = shape_difference(tensor_shapes(model), graph.tensor_shapes)
     if difference is not None:
         name, here, there = difference
         raise IntegrityError(
@@ -99,8 +97,9 @@ def _keep_normed_weights(
     full_tensors, slim_tensors = dict(named_tensors(model)), dict(named_tensors(slim))
     for g, v in _weight_norm_pairs(slim_tensors):
         slim_g = slim_tensors[g]
-        before = index_dims(_norm(full_tensors[v], full_tensors[g]), _kept_slots(graph, alive, g))
-        slim_g.mul_(_norm(slim_tensors[v], slim_g) / before)
+        before = direction_norm(full_tensors[v], full_tensors[g])
+        kept = index_dims(before, _kept_slots(graph, alive, g))
+        slim_g.mul_(direction_norm(slim_tensors[v], slim_g) / kept)
 
 
 def _weight_norm_pairs(names: dict[str, Tensor]) -> Iterator[tuple[str, str]]:
@@ -110,10 +109,3 @@ def _weight_norm_pairs(names: dict[str, Tensor]) -> Iterator[tuple[str, str]]:
             other = name.removesuffix(g) + v
             if name.endswith(g) and other in names:
                 yield name, other
-
-
-def _norm(direction: Tensor, magnitude: Tensor) -> Tensor:
-    """Return the norm of a direction, over the dimensions that its magnitude does not have."""
-    over = [d for d in range(direction.dim()) if not magnitude.dim() or magnitude.shape[d] == 1]
-    norm: Tensor = torch.linalg.vector_norm(direction, dim=over, keepdim=True)
-    return norm.reshape(magnitude.shape)
