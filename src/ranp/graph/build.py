@@ -77,7 +77,7 @@ def build_graph(
             for seed in range(2 if decisions.readings else 1):
                 trial = _random_half(graph, seed)
                 make_slim = partial(slim_meta_copy, model, graph, trial)
-                distinct = _distinct(graph.passes)
+                distinct = _distinct_modes(graph.passes)
                 check_copies(make_slim, graph, trial, distinct)
             others = [mode for mode in graph.passes if mode not in distinct]
             check_copies(make_slim, graph, trial, others)
@@ -104,17 +104,17 @@ def _check_model(model: Any) -> None:
             "give the module that it was compiled from"
         )
     for name, tensor in named_tensors(model):
-        problem = (
-            "has no shape yet; run the model once, so that its lazy modules are initialized"
-            if is_lazy(tensor)
-            else f"must be dense, got {tensor.layout}; call to_dense() on it"
-            if tensor.layout is not torch.strided
-            else f"must be real, got {tensor.dtype}; ranp knows no complex channels"
-            if tensor.is_complex()
-            else ""
-        )
-        if problem:
-            raise UsageError(f"'{name}' {problem}")
+        if is_lazy(tensor):
+            raise UsageError(
+                f"'{name}' has no shape yet; run the model once, so that its lazy modules are "
+                "initialized"
+            )
+        if tensor.layout is not torch.strided:
+            raise UsageError(f"'{name}' must be dense, got {tensor.layout}; call to_dense() on it")
+        if tensor.is_complex():
+            raise UsageError(
+                f"'{name}' must be real, got {tensor.dtype}; ranp knows no complex channels"
+            )
 
 
 def check_values(model: nn.Module) -> None:
@@ -182,7 +182,7 @@ def _record(
     return recordings
 
 
-def _distinct(passes: Mapping[Mode, Pass]) -> list[Mode]:
+def _distinct_modes(passes: Mapping[Mode, Pass]) -> list[Mode]:
     """Return the modes without those in which the forward does what it does in another one."""
     modes: dict[tuple[Any, ...], Mode] = {}
     for mode, label_pass in passes.items():

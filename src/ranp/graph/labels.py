@@ -1,7 +1,7 @@
 """Labels: one number per slot of a tensor's dimension, united when slots must live or die together.
 
 A tensor is described by its *dims*: for each dimension either an array of labels, one per slot, or
-`None` where the slots are none of our business (batch, space) and therefore always stay.
+`None` where no slot is ever removed (batch, space).
 """
 
 from __future__ import annotations
@@ -121,3 +121,9 @@ class LabelSpace:
 def unlabelled(shape: Sequence[int]) -> Dims:
     """Return the dims of a tensor that carries no labels."""
     return (None,) * len(shape)
+
+
+def replace_dim(dims: Dims, index: int, new: Dim) -> Dims:
+    """Return dims with another one at an index, which may be negative."""
+    index %= len(dims)
+    return (*dims[:index], new, *dims[index + 1 :])

@@ -1,4 +1,4 @@
-"""What a forward does, written down once: operations and module calls, on fake tensors.
+"""Records a forward once on fake tensors: its operations and module calls.
 
 Running a model on fake tensors is what takes time; labels are propagated over the recording, as
 often as trials ask for it.
@@ -76,7 +76,7 @@ class Recording:
 
 
 class Recorder(Tracer):
-    """Runs a model's forward and writes down what it does.
+    """Runs a model's forward and records what it does.
 
     Other tensors of the same shapes stand for the forward's own. Holding on to those would change
     what is recorded (a new tensor that others hold is detached first), and one that is reshaped
@@ -93,43 +93,45 @@ class Recorder(Tracer):
         """Run one forward (see `Tracer.forward`)."""
         output = self.forward(tensors, inputs, mode)
         return Recording(
-            self._tensors, tuple(self._events), tuple(map(self._known, tensors_within(output)))
+            self._tensors, tuple(self._events), tuple(map(self._stand_in, tensors_within(output)))
         )
 
     def tensors_made(self, tensors: Mapping[str, Tensor]) -> None:
-        """Write down parameters and buffers."""
-        self._tensors = {name: self._known(tensor) for name, tensor in tensors.items()}
+        """Record parameters and buffers."""
+        self._tensors = {name: self._stand_in(tensor) for name, tensor in tensors.items()}
 
     def module_begins(self, path: str, inputs: Any) -> None:
-        """Write down the call of a module."""
-        entering = tuple(map(self._known, tensors_in(inputs)))
+        """Record the call of a module."""
+        entering = tuple(map(self._stand_in, tensors_in(inputs)))
         self._events.append(ModuleBegin(path, self.kind, entering))
 
     def module_ends(self, path: str, module: nn.Module, inputs: Any, output: Any) -> None:
-        """Write down the return of a module."""
-        sides = [tuple(map(self._known, tensors_in(side))) for side in (inputs, output)]
+        """Record the return of a module."""
+        sides = [tuple(map(self._stand_in, tensors_in(side))) for side in (inputs, output)]
         self._events.append(ModuleEnd(path, type(module).__name__, is_leaf(module), *sides))
 
     def operation_ends(self, operation: Operation, site: Site) -> None:
-        """Write down the operation."""
+        """Record the operation."""
         if operation.outputs:
             recorded = replace(
                 operation,
-                arguments={name: self._without(v) for name, v in operation.arguments.items()},
-                outputs=tuple(self._known(t, reshaped=True) for t in operation.outputs),
+                arguments={
+                    name: self._with_stand_ins(v) for name, v in operation.arguments.items()
+                },
+                outputs=tuple(self._stand_in(t, reshaped=True) for t in operation.outputs),
             )
             self._events.append(RecordedOperation(self.path, site, recorded, operation.numbers))
 
-    def _without(self, argument: Any) -> Any:
-        """Return an argument of an operation with what stands for its tensors."""
+    def _with_stand_ins(self, argument: Any) -> Any:
+        """Return an argument of an operation with stand-ins for its tensors."""
         if isinstance(argument, Tensor):
-            return self._known(argument)
+            return self._stand_in(argument)
         if isinstance(argument, (list, tuple)):
-            return [self._without(each) for each in argument]
+            return [self._with_stand_ins(each) for each in argument]
         return argument
 
-    def _known(self, tensor: Tensor, *, reshaped: bool = False) -> Tensor:
-        """Return what stands for a tensor, which may have been reshaped in place just now."""
+    def _stand_in(self, tensor: Tensor, *, reshaped: bool = False) -> Tensor:
+        """Return the stand-in of a tensor, which may have been reshaped in place just now."""
         stand_in: Tensor | None = self._stand_ins.get(tensor)
         if stand_in is None or (reshaped and stand_in.shape != tensor.shape):
             with _disable_current_modes():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import NoReturn
 
 import numpy as np
 from torch import Tensor, nn
@@ -96,10 +97,9 @@ class _Replay(Tracer):
         if record is None or record.name != operation.name:
             wanted = "nothing more" if record is None else record.name
             self.diverge(f"calls {operation.name} instead of {wanted}")
-        else:
-            self._compare_shapes(operation, record)
-            self._compare_slots(operation, record)
-            self._compare_numbers(operation, record)
+        self._compare_shapes(operation, record)
+        self._compare_slots(operation, record)
+        self._compare_numbers(operation, record)
         self._position += 1
 
     @property
@@ -142,7 +142,8 @@ class _Replay(Tracer):
                     f"{name}={number} instead of {full}"
                 )
 
-    def diverge(self, what: str) -> None:
+    def diverge(self, what: str) -> NoReturn:
+        """Raise what the running module does otherwise than the record says."""
         record = None if self.site is None else self._record
         raise Divergence(f"with fewer channels, {self.place} {what}", record, self.kind)
 

@@ -7,15 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from ranp.graph.labels import Dim, Dims, LabelArray
+from ranp.graph.labels import Dim, Dims, LabelArray, replace_dim, unlabelled
 from ranp.graph.operation import Operation, picker, rule
 from ranp.graph.propagation import Propagator
 from ranp.graph.rules.elementwise import broadcast, unite_dims
-
-
-def _replace(dims: Dims, index: int, new: Dim) -> Dims:
-    index %= len(dims)
-    return (*dims[:index], new, *dims[index + 1 :])
 
 
 def _drop(dims: Dims, index: int) -> Dims:
@@ -25,7 +20,7 @@ def _drop(dims: Dims, index: int) -> Dims:
 
 def _along(dims: Dims, index: int, pick: Callable[[LabelArray], LabelArray]) -> Dims:
     labels = dims[index]
-    return dims if labels is None else _replace(dims, index, pick(labels))
+    return dims if labels is None else replace_dim(dims, index, pick(labels))
 
 
 def _settle_pieces(p: Propagator, labels: Dim, piece: int, first: str) -> None:
@@ -85,7 +80,7 @@ def _pieces(dims: Dims, op: Operation) -> list[Dims]:
     if labels is None:
         return [dims] * len(op.outputs)
     ends = np.cumsum([tensor.shape[dim] for tensor in op.outputs])
-    return [_replace(dims, dim, piece) for piece in np.split(labels, ends[:-1])]
+    return [replace_dim(dims, dim, piece) for piece in np.split(labels, ends[:-1])]
 
 
 @rule(*_SPLITS)
@@ -167,7 +162,7 @@ def pick_along(p: Propagator, op: Operation) -> Dims:
         labels if i != dim % len(dims) and size == op.output.shape[i] else None
         for i, (labels, size) in enumerate(zip(dims, source.shape, strict=True))
     )
-    return kept if len(kept) == op.output.dim() else (None,) * op.output.dim()
+    return kept if len(kept) == op.output.dim() else unlabelled(op.output.shape)
 
 
 @rule("index", "_unsafe_index")
@@ -178,11 +173,11 @@ def index(p: Propagator, op: Operation) -> Dims:
     contiguous = indexed == list(range(indexed[0], indexed[-1] + 1))
     if not contiguous or any(indices[i].dtype == torch.bool for i in indexed):
         p.pin_tensors(op.inputs, "it is picked by index")
-        return (None,) * op.output.dim()
+        return unlabelled(op.output.shape)
     for i in indexed:
         p.pin(dims[i], "it is picked by index")
     picked = torch.broadcast_shapes(*(indices[i].shape for i in indexed))
-    return (*dims[: indexed[0]], *(None for _ in picked), *dims[indexed[-1] + 1 :])
+    return (*dims[: indexed[0]], *unlabelled(picked), *dims[indexed[-1] + 1 :])
 
 
 @rule("index_put", "index_put_", "_index_put_impl_", "masked_scatter", "masked_scatter_")
@@ -197,7 +192,7 @@ def embedding(p: Propagator, op: Operation) -> Dims:
     """Rows of a table by number: the table's columns are the channels."""
     rows, columns = p.dims(op["weight"])
     p.pin(rows, "it is picked by index")
-    return (*(None for _ in op["indices"].shape), columns)
+    return (*unlabelled(op["indices"].shape), columns)
 
 
 @rule("constant_pad_nd")
@@ -230,5 +225,5 @@ def repeat_interleave(p: Propagator, op: Operation) -> Dims:
     dims, dim, count = p.dims(op["self"]), op.get("dim"), op.get("repeats")
     if dim is None or not isinstance(count, int):
         p.pin_tensors([op["self"]], "it is repeated by a tensor of numbers")
-        return (None,) * op.output.dim()
+        return unlabelled(op.output.shape)
     return _along(dims, dim, lambda labels: np.repeat(labels, count))

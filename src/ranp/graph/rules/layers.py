@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 from torch import Tensor
 
-from ranp.graph.labels import Dim, Dims, LabelArray, unlabelled
+from ranp.graph.labels import Dim, Dims, LabelArray, replace_dim, unlabelled
 from ranp.graph.operation import Operation, rule
 from ranp.graph.propagation import Propagator
 from ranp.graph.rules.elementwise import unite_dims
@@ -20,6 +20,11 @@ _FIXED = "it is multiplied with a tensor of fixed size"
 
 def _sized(dim: Dim, size: int) -> int | LabelArray:
     return size if dim is None else dim
+
+
+def _unite_bias(p: Propagator, out: LabelArray, bias: Tensor | None) -> None:
+    if bias is not None and p.dims(bias)[0] is not None:
+        unite_dims(p, [out, p.dims(bias)[0]], _SINGLE)
 
 
 @rule("convolution", "_convolution", "convolution_overrideable", "mkldnn_convolution")
@@ -56,8 +61,7 @@ def convolution(p: Propagator, op: Operation) -> Dims:
         out = p.space.concrete(weight_dims[out_of], op.output.shape[1], _SINGLE)
         p.space.unite_rows(out, groups)
 
-    if bias is not None and p.dims(bias)[0] is not None:
-        unite_dims(p, [out, p.dims(bias)[0]], _SINGLE)
+    _unite_bias(p, out, bias)
     p.add_layer(weight, out, p.space.concrete(channels, x.shape[1], _INPUT), groups)
     result = (p.dims(x)[0], out, *(None,) * (x.dim() - 2))
     larger = p.extent(x) if transposed else map(_sized, result, op.output.shape)
@@ -73,8 +77,7 @@ def linear(p: Propagator, op: Operation) -> Dims:
     channels = p.dims(x)[-1]
     unite_dims(p, [channels, columns], _INPUT)
     out = p.space.concrete(rows, weight.shape[0], _SINGLE)
-    if bias is not None and p.dims(bias)[0] is not None:
-        unite_dims(p, [out, p.dims(bias)[0]], _SINGLE)
+    _unite_bias(p, out, bias)
     p.add_layer(weight, out, p.space.concrete(channels, x.shape[-1], _INPUT), 1)
     p.add_contraction(*p.extent(x), out)
     return (*p.dims(x)[:-1], out)
@@ -92,7 +95,7 @@ def matrix_product(p: Propagator, op: Operation) -> Dims:
         leading[len(leading) - max(left.dim() - 2, 0) :] + rows + "k",
         leading[len(leading) - max(right.dim() - 2, 0) :] + "k" + columns,
     ]
-    dims = _sum_of_products(p, [left, right], terms, leading + rows + columns)
+    dims = _einsum(p, [left, right], terms, leading + rows + columns)
     if "add" in op.name:
         added: Tensor = op["self"]
         for i, dim in enumerate(p.dims(added), start=len(dims) - added.dim()):
@@ -118,12 +121,10 @@ def einsum(p: Propagator, op: Operation) -> Dims:
         term.replace("...", dots[len(dots) - count :])
         for term, count in zip(terms, spare, strict=True)
     ]
-    return _sum_of_products(p, tensors, terms, output.replace("...", dots))
+    return _einsum(p, tensors, terms, output.replace("...", dots))
 
 
-def _sum_of_products(
-    p: Propagator, tensors: Sequence[Tensor], terms: Sequence[str], output: str
-) -> Dims:
+def _einsum(p: Propagator, tensors: Sequence[Tensor], terms: Sequence[str], output: str) -> Dims:
     """Einstein's summation: one letter per dimension of each tensor and of the output."""
     places = [
         (letter, tensor, i)
@@ -139,12 +140,12 @@ def _sum_of_products(
         )
         for letter, size in sizes.items()
     }
-    _note_weight(p, tensors, terms, output)
+    _add_weight_layer(p, tensors, terms, output)
     p.add_contraction(*(_sized(dims[letter], sizes[letter]) for letter in sizes))
     return tuple(dims[letter] for letter in output)
 
 
-def _note_weight(
+def _add_weight_layer(
     p: Propagator, tensors: Sequence[Tensor], terms: Sequence[str], output: str
 ) -> None:
     """Record the product of an activation with a weight as a linear layer.
@@ -199,7 +200,7 @@ def channel_norm(p: Propagator, op: Operation) -> list[Dims]:
     groups = op.get("num_groups") or op.get("group") or x.shape[1]
     if channels is not None and x.shape[1] > groups:
         p.space.unite_rows(channels, groups)
-    out = [(dims[0], channels, *dims[2:])]
+    out = [replace_dim(dims, 1, channels)]
     return out + [
         (channels,) if t.shape == x.shape[1:2] else unlabelled(t.shape) for t in op.outputs[1:]
     ]
@@ -220,8 +221,8 @@ def layer_norm(p: Propagator, op: Operation) -> Dims:
 
 @rule("prelu")
 def prelu(p: Propagator, op: Operation) -> Dims:
-    """One slope for all, or one a channel."""
-    dims = list(p.dims(op["self"]))
-    if op["weight"].numel() > 1:
-        dims[1] = unite_dims(p, [dims[1], p.dims(op["weight"])[0]], _INPUT)
-    return tuple(dims)
+    """One slope for all channels, or one for each."""
+    dims = p.dims(op["self"])
+    if op["weight"].numel() == 1:
+        return dims
+    return replace_dim(dims, 1, unite_dims(p, [dims[1], p.dims(op["weight"])[0]], _INPUT))

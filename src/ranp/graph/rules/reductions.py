@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ranp.graph.labels import Dims, unlabelled
+from ranp.graph.labels import Dims, replace_dim, unlabelled
 from ranp.graph.operation import Operation, rule
 from ranp.graph.propagation import Propagator
 from ranp.graph.rules.elementwise import broadcast
@@ -47,6 +47,5 @@ def mix(p: Propagator, op: Operation) -> Dims:
     dims = p.dims(op["self"])
     if not dims:
         return dims
-    i = op["dim"] % len(dims)
-    p.pin(dims[i], f"{op.short_name} is taken over it")
-    return (*dims[:i], None, *dims[i + 1 :])[: op.output.dim()]
+    p.pin(dims[op["dim"]], f"{op.short_name} is taken over it")
+    return replace_dim(dims, op["dim"], None)[: op.output.dim()]

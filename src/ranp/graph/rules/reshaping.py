@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ranp.graph.labels import Dim, Dims, LabelArray
+from ranp.graph.labels import Dim, Dims, LabelArray, replace_dim, unlabelled
 from ranp.graph.operation import Operation, rule
 from ranp.graph.propagation import Propagator
 
@@ -19,7 +19,7 @@ def reshape(p: Propagator, op: Operation) -> Dims:
     source = op["self"]
     dims = p.dims(source)
     if source.numel() == 0:
-        return (None,) * op.output.dim()
+        return unlabelled(op.output.shape)
     result: list[Dim] = []
     for old, new in factor_groups(source.shape, op.output.shape):
         grid = _merged(p, [(source.shape[i], dims[i]) for i in old])
@@ -175,4 +175,4 @@ def channel_shuffle(p: Propagator, op: Operation) -> Dims:
     if channels is not None:
         p.space.unite_rows(channels, groups)
         channels = channels.reshape(groups, -1).T.ravel()
-    return (dims[0], channels, *dims[2:])
+    return replace_dim(dims, 1, channels)

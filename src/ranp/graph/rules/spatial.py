@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ranp.graph.labels import Dims
+from ranp.graph.labels import Dims, replace_dim, unlabelled
 from ranp.graph.operation import Operation, rule
 from ranp.graph.propagation import Propagator
 
@@ -48,7 +48,7 @@ def grid_sample(p: Propagator, op: Operation) -> Dims:
 def affine_grid(p: Propagator, op: Operation) -> Dims:
     """Coordinates from matrices."""
     p.pin_tensors([op["theta"]], "it holds coordinates")
-    return (None,) * op.output.dim()
+    return unlabelled(op.output.shape)
 
 
 @rule("im2col")
@@ -63,7 +63,6 @@ def im2col(p: Propagator, op: Operation) -> Dims:
 @rule("unfold")
 def unfold(p: Propagator, op: Operation) -> Dims:
     """Windows along one dimension, as a new last dimension."""
-    dims, dim = list(p.dims(op["self"])), op["dimension"]
+    dims, dim = p.dims(op["self"]), op["dimension"]
     p.pin(dims[dim], "it is cut into windows")
-    dims[dim] = None
-    return (*dims, None)
+    return (*replace_dim(dims, dim, None), None)
