@@ -238,8 +238,10 @@ def test_sizes_that_are_tried():
 
 def test_random_inputs_leave_whole_numbers_alone():
     arguments = Arguments((torch.zeros(2, 3), torch.tensor([4, 7]), 5), {})
-    drawn = arguments.drawn(0, lambda sizes: (3, *sizes[1:]))
+    drawn = arguments.with_random_values(0, lambda sizes: (3, *sizes[1:]))
     assert drawn.tensors[0].shape == (3, 3) and drawn.tensors[0].std() > 0.1
     assert drawn.tensors[1].tolist() == [4, 7, 4]
     assert drawn.args[2] == 5
-    assert torch.equal(drawn.tensors[0], arguments.drawn(0, lambda s: (3, *s[1:])).tensors[0])
+    assert torch.equal(
+        drawn.tensors[0], arguments.with_random_values(0, lambda s: (3, *s[1:])).tensors[0]
+    )

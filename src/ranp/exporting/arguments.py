@@ -57,7 +57,7 @@ class Arguments:
         tree = (self.args, self.kwargs)
         return Arguments(*pytree.tree_map_only(Tensor, Tensor.clone, tree))
 
-    def drawn(self, seed: int, resize: Resize = tuple) -> Arguments:
+    def with_random_values(self, seed: int, resize: Resize = tuple) -> Arguments:
         """Return the same with random numbers; integers, which may be indices, stay.
 
         Args:
@@ -75,8 +75,8 @@ class Arguments:
         return Arguments(*pytree.tree_map_only(Tensor, draw, (self.args, self.kwargs)))
 
 
-def is_free(dim: int) -> bool:
-    """Return whether a dimension of an input may vary: all but channels may."""
+def is_dynamic(dim: int) -> bool:
+    """Return whether a dimension of an input may be dynamic: all but channels may."""
     return dim != 1
 
 

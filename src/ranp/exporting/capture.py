@@ -10,8 +10,8 @@ from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
 
 from ranp.errors import TraceError, UsageError
-from ranp.exporting.arguments import Arguments, dim_names, is_free
-from ranp.exporting.quiet import explained, quiet
+from ranp.exporting.arguments import Arguments, dim_names, is_dynamic
+from ranp.exporting.quiet import reraise_as, quiet
 
 
 def capture(model: nn.Module, arguments: Arguments, *, dynamic: bool) -> ExportedProgram:
@@ -28,14 +28,14 @@ def capture(model: nn.Module, arguments: Arguments, *, dynamic: bool) -> Exporte
     """
     what = f"{type(model).__name__} cannot be exported"
     advice = "change what its forward does there, or deploy plan and weights with its code"
-    dynamic_shapes = _free_dims(arguments) if dynamic else None
-    with explained(TraceError, what, advice), quiet():
+    dynamic_shapes = _dynamic_shapes(arguments) if dynamic else None
+    with reraise_as(TraceError, what, advice), quiet():
         program = torch.export.export(
             model, arguments.args, arguments.kwargs, dynamic_shapes=dynamic_shapes
         )
     if dynamic:
-        _check_free(model, program)
-    _forget_sources(program)
+        _check_dynamic(model, program)
+    _strip_sources(program)
     return program
 
 
@@ -60,15 +60,15 @@ def input_sizes(program: ExportedProgram) -> dict[str, tuple[int | str, ...]]:
     return found
 
 
-def _free_dims(arguments: Arguments) -> Any:
+def _dynamic_shapes(arguments: Arguments) -> Any:
     """Return `dynamic_shapes` of torch.export: every size but channels may vary."""
 
-    def free(leaf: Any) -> Any:
+    def dynamic_dims(leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
             return None
-        return {dim: Dim.AUTO for dim in range(leaf.dim()) if is_free(dim)}
+        return {dim: Dim.AUTO for dim in range(leaf.dim()) if is_dynamic(dim)}
 
-    return pytree.tree_map(free, arguments.kwargs or arguments.args)
+    return pytree.tree_map(dynamic_dims, arguments.kwargs or arguments.args)
 
 
 def _inputs(program: ExportedProgram) -> dict[str, Tensor]:
@@ -83,10 +83,10 @@ def _sizes(value: Tensor) -> list[int | torch.SymInt]:
     return list(value.shape)
 
 
-def _check_free(model: nn.Module, program: ExportedProgram) -> None:
+def _check_dynamic(model: nn.Module, program: ExportedProgram) -> None:
     for name, value in _inputs(program).items():
         for dim, size in enumerate(_sizes(value)):
-            if is_free(dim) and isinstance(size, int):
+            if is_dynamic(dim) and isinstance(size, int):
                 called = dim_names(value.dim())[dim]
                 raise UsageError(
                     f"{type(model).__name__} works only where the {called} of '{name}' is "
@@ -94,7 +94,7 @@ def _check_free(model: nn.Module, program: ExportedProgram) -> None:
                 )
 
 
-def _forget_sources(program: ExportedProgram) -> None:
+def _strip_sources(program: ExportedProgram) -> None:
     """Remove paths of source files on this machine, and the example, from what is written."""
     program.example_inputs = None
     for module in program.graph_module.modules():

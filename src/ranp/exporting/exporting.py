@@ -15,7 +15,7 @@ from ranp.errors import IntegrityError, RanpError, TraceError, UsageError
 from ranp.exporting.arguments import Arguments, check_sizes, scaled
 from ranp.exporting.capture import capture, input_sizes
 from ranp.exporting.formats import FORMATS, USE_PT2, Format, Runner, find_format
-from ranp.exporting.quiet import explained
+from ranp.exporting.quiet import reraise_as
 from ranp.files import atomic_write, canonical_json, ensure_directory
 from ranp.graph import ExampleInput, unwrap
 from ranp.graph.operation import tensors_in
@@ -100,7 +100,7 @@ def export(
         versions = {"ranp": __version__, "torch": str(torch.__version__)}
         content = kind.write(program, _describe_origin(versions, plan))
         unable = f"{kind.runtime} cannot run what {type(model).__name__} does"
-        with explained(TraceError, unable, USE_PT2):
+        with reraise_as(TraceError, unable, USE_PT2):
             run = kind.open(content)
         outputs = [_run(run, arguments) for arguments in trials]
         difference = max(map(largest_difference, outputs, expected))
@@ -166,14 +166,14 @@ def _check_model(model: nn.Module) -> None:
 def _trials(model: nn.Module, example: Arguments, dynamic: bool) -> Iterator[Arguments]:
     """Yield random inputs to compare with; the first is the one to capture the network with."""
     if not dynamic:
-        yield example.drawn(0)
-        yield example.drawn(1)
+        yield example.with_random_values(0)
+        yield example.with_random_values(1)
         return
     check_sizes(example)
     # From a single sample nobody could tell whether there may be several.
     samples = max([2, *(t.shape[0] for t in example.tensors if t.dim())])
-    yield example.drawn(0, scaled(samples))
-    yield example.drawn(1, scaled(1))
+    yield example.with_random_values(0, scaled(samples))
+    yield example.with_random_values(1, scaled(1))
     yield _other_size(model, example, samples + 1)
 
 
@@ -181,7 +181,7 @@ def _other_size(model: nn.Module, example: Arguments, samples: int) -> Arguments
     """Return the first of some sizes that the network accepts."""
     said = ""
     for factor in (0.5, 1.5, 2.0):
-        arguments = example.drawn(2, scaled(samples, factor))
+        arguments = example.with_random_values(2, scaled(samples, factor))
         try:
             arguments.copy().call(model)
         except Exception as error:
@@ -195,7 +195,7 @@ def _other_size(model: nn.Module, example: Arguments, samples: int) -> Arguments
 
 def _expected(model: nn.Module, arguments: Arguments) -> list[Tensor]:
     what = f"the forward of {type(model).__name__} fails with an input {_shapes(arguments)}"
-    with explained(TraceError, what, "check the example input"):
+    with reraise_as(TraceError, what, "check the example input"):
         outputs = list(tensors_in(arguments.copy().call(model)))
     if not all(bool(t.isfinite().all()) for t in outputs):
         raise UsageError(
@@ -207,7 +207,7 @@ def _expected(model: nn.Module, arguments: Arguments) -> list[Tensor]:
 
 def _run(run: Runner, arguments: Arguments) -> list[Tensor]:
     what = f"the file does not run with an input {_shapes(arguments)}, as the network does"
-    with explained(IntegrityError, what, "it was not written"):
+    with reraise_as(IntegrityError, what, "it was not written"):
         return run(arguments.copy())
 
 

@@ -15,7 +15,7 @@ from torch.export import ExportedProgram
 from ranp.errors import IntegrityError, TraceError, UsageError
 from ranp.exporting.arguments import Arguments
 from ranp.exporting.capture import input_sizes
-from ranp.exporting.quiet import explained, quiet
+from ranp.exporting.quiet import reraise_as, quiet
 from ranp.graph.operation import tensors_in
 from ranp.user_code import describe_failure
 
@@ -90,7 +90,7 @@ def load_exported(path: str | Path, format: Format | None = None) -> Runner:
 
 
 def _write_onnx(program: ExportedProgram, about: str) -> bytes:
-    with explained(TraceError, "the network cannot be written as ONNX", USE_PT2), quiet():
+    with reraise_as(TraceError, "the network cannot be written as ONNX", USE_PT2), quiet():
         converted = torch.onnx.export(program, dynamo=True, verbose=False)
     assert converted is not None
     proto = converted.model_proto

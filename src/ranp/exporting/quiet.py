@@ -1,4 +1,4 @@
-"""What is said while a network is exported: failures in one line, torch's own messages not."""
+"""Messages while a network is exported: failures in one line, without torch's own output."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _WARNINGS = (
 
 
 @contextmanager
-def explained(kind: type[RanpError], what: str, advice: str) -> Iterator[None]:
-    """Raise whatever goes wrong inside as an error of ours: what fails, why, and what to do."""
+def reraise_as(kind: type[RanpError], what: str, advice: str) -> Iterator[None]:
+    """Raise any exception inside as an error of `kind`: what fails, why, and what to do."""
     try:
         yield
     except Exception as error:
@@ -34,7 +34,7 @@ def explained(kind: type[RanpError], what: str, advice: str) -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Hide what nobody who exports a network can do anything about, and nothing else."""
+    """Hide those warnings and logs of torch that a user can do nothing about."""
     with ExitStack() as stack:
         for name in _LOGS:
             log = logging.getLogger(name)

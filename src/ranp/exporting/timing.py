@@ -40,7 +40,7 @@ def time_exported(
         Timings by name: "PyTorch", and the runtime of the file.
     """
     model = unwrap(model)
-    arguments = Arguments.of(model, example_input).drawn(0)
+    arguments = Arguments.of(model, example_input).with_random_values(0)
     run = load_exported(exported.path, exported.format)
     with training_mode(model, False), torch.inference_mode():
         actions: dict[str, Callable[[], object]] = {
