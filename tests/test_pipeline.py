@@ -206,8 +206,8 @@ def test_a_method_and_a_resource_from_outside(own_file):
 
 
 def test_names_are_taken_once():
-    with pytest.raises(ranp.UsageError, match="'ranp-f' is registered already"):
+    with pytest.raises(ranp.UsageError, match="'ranp-f' is already registered"):
         ranp.register_method(METHODS["vanilla"].__class__("ranp-f", "another"))
-    with pytest.raises(ranp.UsageError, match="'flops' is registered already"):
+    with pytest.raises(ranp.UsageError, match="'flops' is already registered"):
         flops = RESOURCES["params"]
         ranp.register_resource(flops.__class__("flops", *list(vars(flops).values())[1:]))

@@ -75,6 +75,24 @@ def lookup(table: Mapping[str, Row], name: str, what: str) -> Row:
     return table[name]
 
 
+def register(table: dict[str, Row], name: str, row: Row, what: str) -> Row:
+    """Add a row under a name, and return it; the same row may be added again.
+
+    Args:
+        table: Rows by name.
+        name: Name of the row.
+        row: Row to add.
+        what: What the rows are, such as "network".
+
+    Raises:
+        UsageError: Another row has that name.
+    """
+    if table.get(name, row) != row:
+        raise UsageError(f"{what} '{name}' is already registered; choose another name")
+    table[name] = row
+    return row
+
+
 def import_extra(module: str, need: str, extra: str) -> Any:
     """Import an optional dependency; raise `UsageError` if it is not installed.
 

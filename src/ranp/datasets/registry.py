@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ranp.datasets.verification import Checked, Inventory, Problem
-from ranp.errors import UsageError, lookup, suggest
+from ranp.errors import UsageError, lookup, register, suggest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -191,10 +191,7 @@ def register_dataset(dataset: Dataset) -> Dataset:
     Raises:
         UsageError: The name is taken.
     """
-    if dataset.name in DATASETS:
-        raise UsageError(f"data set '{dataset.name}' is already registered; choose another name")
-    DATASETS[dataset.name] = dataset
-    return dataset
+    return register(DATASETS, dataset.name, dataset, "data set")
 
 
 def find_dataset(name: str) -> Dataset:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from ranp.errors import UsageError, lookup
+from ranp.errors import UsageError, lookup, register
 
 Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
 
@@ -74,14 +74,13 @@ def register_network(name: str, **fields: Any) -> Callable[[Builder], Builder]:
         2
     """
 
-    def register(builder: Builder) -> Builder:
-        if name in NETWORKS:
-            raise UsageError(f"network '{name}' is already registered; choose another name")
+    def decorate(builder: Builder) -> Builder:
         classes = fields.get("options", {}).get("classes", 0)
-        NETWORKS[name] = NetworkSpec(name, builder, **{"classes": classes, **fields})
+        spec = NetworkSpec(name, builder, **{"classes": classes, **fields})
+        register(NETWORKS, name, spec, "network")
         return builder
 
-    return register
+    return decorate
 
 
 def network_names() -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ranp.errors import UsageError, suggest
+from ranp.errors import UsageError, register, suggest
 from ranp.pruning.allocation import power
 from ranp.pruning.coupling import Floor
 from ranp.pruning.criteria import CRITERIA, DEFAULT_STATISTICS, Criterion
@@ -119,15 +119,12 @@ METHODS: dict[str, Method] = {}
 
 
 def register_method(method: Method) -> Method:
-    """Add a method, with a criterion and a selection of its own if it likes.
+    """Add a method to the table.
 
     Raises:
         UsageError: There is another of that name.
     """
-    if METHODS.get(method.name, method) != method:
-        raise UsageError(f"method '{method.name}' is registered already; use another name")
-    METHODS[method.name] = method
-    return method
+    return register(METHODS, method.name, method, "method")
 
 
 for _row in _TABLE:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from ranp.errors import UsageError, lookup
+from ranp.errors import UsageError, lookup, register
 from ranp.graph import ChannelGraph
 from ranp.resources.counting import Costs
 from ranp.resources.latency import latency_table
@@ -79,10 +79,7 @@ def register_resource(resource: Resource) -> Resource:
     Raises:
         UsageError: There is another of that name.
     """
-    if RESOURCES.get(resource.name, resource) != resource:
-        raise UsageError(f"resource '{resource.name}' is registered already; use another name")
-    RESOURCES[resource.name] = resource
-    return resource
+    return register(RESOURCES, resource.name, resource, "resource")
 
 
 for _resource in (
