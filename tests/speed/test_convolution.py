@@ -15,9 +15,9 @@ from ranp.speed.convolution import (
     WEIGHT,
     Route,
     RoutedConv3d,
-    open_routes,
+    available_routes,
 )
-from ranp.speed.filling import FILLING, open_filling
+from ranp.speed.filling import FILLING, available_fillings
 from ranp.speed.geometry import Geometry
 from ranp.speed.layout import as_layout, layout_of
 from ranp.speed.normalization import ChannelsLastBatchNorm3d
@@ -69,7 +69,7 @@ def test_every_open_route_gives_the_result_of_the_library(convolution, layout, s
         bias = torch.randn(outputs, dtype=dtype)
         y, grad, by_x, by_weight = library_results(x, weight, bias, g)
         grad = as_layout(grad, layout)
-        routes = open_routes(g, x, grad)
+        routes = available_routes(g, x, grad)
         for name in routes["forward"]:
             torch.testing.assert_close(
                 FORWARD[name](x, weight, bias, g), y, rtol=0, atol=tolerance * 30
@@ -85,7 +85,7 @@ def test_every_open_route_gives_the_result_of_the_library(convolution, layout, s
 def test_padding_beyond_the_kernel_cannot_be_swapped():
     wide = Geometry((3, 3, 1), (1, 1, 1), (0, 3, 0), (1, 1, 1), 1)
     x, grad = torch.randn(1, 2, 4, 4, 4), torch.randn(1, 3, 2, 8, 4)
-    routes = open_routes(wide, x, grad)
+    routes = available_routes(wide, x, grad)
     assert "swapped" not in routes["weight"] and "onednn" not in routes["data"]
 
 
@@ -94,7 +94,7 @@ def test_all_ways_are_open_to_somebody():
     x = as_layout(torch.randn(1, 2, 4, 4, 4), "channels-last")
     thin = Geometry((3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), 1)
     pointwise = Geometry((1, 1, 1), (1, 1, 1), (0, 0, 0), (1, 1, 1), 1)
-    found = [open_routes(g, x, torch.randn(1, 3, 4, 4, 4)) for g in (thin, pointwise)]
+    found = [available_routes(g, x, torch.randn(1, 3, 4, 4, 4)) for g in (thin, pointwise)]
     for part, ways in (("forward", FORWARD), ("data", DATA), ("weight", WEIGHT)):
         assert {name for routes in found for name in routes[part]} == set(ways)
 
@@ -108,7 +108,7 @@ def test_weight_gradients_may_differ_by_what_sums_over_voxels_round():
     x, grad = (as_layout(torch.randn(1, c, 40, 40, 40), "channels-last") for c in (12, 3))
     weight = torch.empty(3, 12, 3, 3, 3)
     exact = grad.flatten(2)[0].double() @ x.flatten(2)[0].double().t()  # of the kernel's middle
-    for way in open_routes(g, x, grad)["weight"]:
+    for way in available_routes(g, x, grad)["weight"]:
         found = WEIGHT[way](grad, x, weight, g)[..., 1, 1, 1]
         assert (found - exact).abs().max() <= sum_tolerance(grad) * exact.abs().max()
 
@@ -127,8 +127,9 @@ def test_weight_gradients_may_differ_by_what_sums_over_voxels_round():
 def test_thin_outputs_fill_registers(register, channels, ways, monkeypatch):
     monkeypatch.setattr("ranp.speed.filling.vector_width", lambda: register)
     g = Geometry((3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), 1)
-    assert open_filling(g, (1, channels, 6, 6, 6)) == ways
-    assert "paired" not in open_filling(g, (1, channels, 6, 6, 5))  # the last has no neighbour
+    assert available_fillings(g, (1, channels, 6, 6, 6)) == ways
+    # With an odd width the last voxel has no neighbour.
+    assert "paired" not in available_fillings(g, (1, channels, 6, 6, 5))
     torch.manual_seed(0)
     x = as_layout(torch.randn(1, 5, 6, 6, 6), "channels-last")
     weight, bias = torch.randn(channels, 5, 3, 3, 3), torch.randn(channels)

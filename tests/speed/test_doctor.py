@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from ranp.resources.machine import vector_width
+from ranp.resources.measuring import Timing
 from ranp.speed import doctor, keep_freed_memory, return_freed_memory
 
 
@@ -29,11 +30,13 @@ def test_every_check_answers():
 
 @pytest.mark.parametrize(("slow", "is_trap"), [(2.0, True), (1.1, False), (0.5, False)])
 def test_a_trap_is_what_costs_something(monkeypatch, slow, is_trap):
-    monkeypatch.setattr(doctor, "_versus", lambda *ways: (slow, 1.0, slow))
-    finding = doctor._compared("it", "this against that", print, print, "do that")
-    assert finding.is_trap == is_trap and finding.factor == slow
-    assert finding.measured == f"this against that: {slow:.1f} ms against 1.0 ms"
-    assert finding.advice == ("do that" if is_trap else "")
+    timings = {"slow": Timing((slow / 1e3,)), "fast": Timing((1e-3,))}
+    monkeypatch.setattr(doctor, "time_in_turns", lambda actions, repetitions: timings)
+    finding = doctor.denormals()
+    assert finding.is_trap == is_trap and finding.factor == pytest.approx(slow)
+    assert finding.measured.endswith(f"1e-39 against 1e-3: {slow:.1f} ms against 1.0 ms")
+    assert finding.advice.startswith("torch.set_flush_denormal") == is_trap
+    assert bool(finding.advice) == is_trap
 
 
 def test_others_at_work_are_a_trap(monkeypatch):

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from ranp.models.unet3d import UNet3D
-from ranp.speed.functions import _OURS, FastFunctions, set_fast_functions
+from ranp.speed.functions import _REPLACEMENTS, FastFunctions, set_fast_functions
 from ranp.speed.layout import as_layout, layout_of
 from ranp.speed.replacing import rebuilt_as
 from ranp.speed.softmax import ChannelsLastSoftmax, PointwiseSoftmax
@@ -40,8 +40,8 @@ def taken(monkeypatch):
 
         return call
 
-    for func, ours in list(_OURS.items()):
-        monkeypatch.setitem(_OURS, func, noted(func, ours))
+    for func, ours in list(_REPLACEMENTS.items()):
+        monkeypatch.setitem(_REPLACEMENTS, func, noted(func, ours))
     return names
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ranp.speed.filling import FILLING, open_filling
+from ranp.speed.filling import FILLING, available_fillings
 from ranp.speed.geometry import Geometry, forward_onednn, mirrored
 from ranp.speed.layout import Layout, as_layout, is_plain, layout_of, owned
 
@@ -169,7 +169,7 @@ WEIGHT: dict[str, Gradient] = {
 }
 
 
-def open_routes(g: Geometry, x: Tensor, grad: Tensor) -> dict[str, list[str]]:
+def available_routes(g: Geometry, x: Tensor, grad: Tensor) -> dict[str, list[str]]:
     """Return the ways open to a convolution of this shape, by part; the library's first."""
     pointwise = ["matmul"] if g.is_pointwise else []
     has_onednn = torch.backends.mkldnn.is_available() and x.dtype == torch.float32
@@ -177,10 +177,13 @@ def open_routes(g: Geometry, x: Tensor, grad: Tensor) -> dict[str, list[str]]:
     cut = ["onednn"] if onednn and _slabs(grad, x.shape[1], g) > 1 else []
     swapped = ["swapped"] if g.is_swappable and not g.is_pointwise else []
     can_fill = has_onednn and layout_of(x) == "channels-last"
-    filling = open_filling(g, tuple(grad.shape)) if can_fill else []
+    filling = available_fillings(g, tuple(grad.shape)) if can_fill else []
     by_mirroring = []
     if g.is_swappable:
-        by_mirroring = [*onednn, *(open_filling(g.mirrored, tuple(x.shape)) if can_fill else [])]
+        by_mirroring = [
+            *onednn,
+            *(available_fillings(g.mirrored, tuple(x.shape)) if can_fill else []),
+        ]
     return {
         "forward": ["library", *onednn, *filling, *pointwise],
         "data": ["library", *by_mirroring, *pointwise],

@@ -98,20 +98,21 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def _versus(slow: Callable[[], Any], fast: Callable[[], Any]) -> tuple[float, float, float]:
-    """Return milliseconds of two ways to do the same, and their ratio."""
-    timings = time_in_turns({"slow": slow, "fast": fast}, _REPETITIONS)
-    a, b = (1e3 * timings[name].fastest for name in ("slow", "fast"))
-    return a, b, a / b
-
-
 def _compared(
     name: str, what: str, slow: Callable[[], Any], fast: Callable[[], Any], advice: str
 ) -> Finding:
-    a, b, factor = _versus(slow, fast)
-    is_trap = factor > _WORTH_SAYING
-    text = f"{what}: {a:.1f} ms against {b:.1f} ms"
-    return Finding(name, is_trap, text, advice if is_trap else "", factor)
+    """Time two ways to do the same; it is a trap if the slow one is much slower."""
+    timings = time_in_turns({"slow": slow, "fast": fast}, _REPETITIONS)
+    a, b = (1e3 * timings[way].fastest for way in ("slow", "fast"))
+    measured = f"{what}: {a:.1f} ms against {b:.1f} ms"
+    return _finding(name, a / b > _WORTH_SAYING, measured, advice, a / b)
+
+
+def _finding(
+    name: str, is_trap: bool, measured: str, advice: str, factor: float | None = None
+) -> Finding:
+    """Return a finding, with its advice only where there is a trap."""
+    return Finding(name, is_trap, measured, advice if is_trap else "", factor)
 
 
 def _volume(channels: int, edge: int, samples: int = 1) -> Tensor:
@@ -200,12 +201,11 @@ def channels_last_statistics() -> Finding:
     F.batch_norm(x, *running, training=True, momentum=1.0)
     voxels = x.numel() / 8
     error = ((running[1] * (voxels - 1) / voxels - exact).abs() / exact).max().item()
-    is_trap = error > 1e-6
-    return Finding(
+    return _finding(
         "batch norm with channels last",
-        is_trap,
+        error > 1e-6,
         f"variance over 48^3 voxels wrong by {error:.0e}",
-        "ranp.optimize puts an exact batch norm in its place" if is_trap else "",
+        "ranp.optimize puts an exact batch norm in its place",
     )
 
 
@@ -232,7 +232,7 @@ def threads() -> Finding:
         text += f"{1e3 * alone:.1f} ms on one"
     is_trap = count > cores or others > BUSY or (factor is not None and factor > 1)
     advice = "compute threads + loader workers + other work <= cores: set OMP_NUM_THREADS"
-    return Finding("threads", is_trap, text, advice if is_trap else "", factor)
+    return _finding("threads", is_trap, text, advice, factor)
 
 
 def compiler() -> Finding:

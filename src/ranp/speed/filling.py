@@ -79,7 +79,7 @@ FILLING: dict[str, Callable[[Tensor, Tensor, Tensor | None, Geometry], Tensor]] 
 }
 
 
-def open_filling(g: Geometry, y: tuple[int, ...]) -> list[str]:
+def available_fillings(g: Geometry, y: tuple[int, ...]) -> list[str]:
     """Return the ways that leave fewer numbers of registers idle.
 
     Args:

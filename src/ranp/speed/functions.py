@@ -29,10 +29,10 @@ class FastFunctions(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Call our way of a function if there is one, and it fits."""
+        """Call the replacement of a function if there is one, and it fits."""
         kwargs = kwargs or {}
-        ours = _OURS.get(func)
-        result = None if ours is None else ours(*args, **kwargs)
+        replacement = _REPLACEMENTS.get(func)
+        result = None if replacement is None else replacement(*args, **kwargs)
         return func(*args, **kwargs) if result is None else result
 
 
@@ -126,8 +126,8 @@ def _max_pool3d(
     return_indices: bool = False,
 ) -> Tensor | None:
     kernel = _three(kernel_size)
-    apart = kernel if stride is None else _three(stride)
-    is_simple = kernel == apart and _three(padding) == (0, 0, 0) and _three(dilation) == (1, 1, 1)
+    steps = kernel if stride is None else _three(stride)
+    is_simple = kernel == steps and _three(padding) == (0, 0, 0) and _three(dilation) == (1, 1, 1)
     if not is_simple or ceil_mode or return_indices or len(kernel) != 3 or max(kernel) == 1:
         return None
     if not is_channels_last(input) or _needs_gradient(input) or min(input.shape[2:]) < max(kernel):
@@ -162,7 +162,7 @@ def _needs_gradient(x: Tensor) -> bool:
     return torch.is_grad_enabled() and x.requires_grad
 
 
-_OURS: dict[Any, Callable[..., Tensor | None]] = {
+_REPLACEMENTS: dict[Any, Callable[..., Tensor | None]] = {
     F.interpolate: _interpolate,
     F.max_pool3d: _max_pool3d,
 }

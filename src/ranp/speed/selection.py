@@ -16,7 +16,7 @@ from ranp.resources.latency import Mode
 from ranp.resources.machine import describe_machine
 from ranp.resources.measuring import time_in_turns
 from ranp.resources.timing_cache import TimingCache
-from ranp.speed.convolution import DATA, FORWARD, WEIGHT, Route, open_routes
+from ranp.speed.convolution import DATA, FORWARD, WEIGHT, Route, available_routes
 from ranp.speed.geometry import Geometry
 from ranp.speed.layout import Layout, as_layout
 
@@ -45,7 +45,7 @@ def choose_route(
     weight = torch.randn_like(module.weight, requires_grad=False)
     with torch.no_grad():
         grad = torch.randn_like(FORWARD["library"](x, weight, None, g))
-        parts = open_routes(g, x, grad)
+        parts = available_routes(g, x, grad)
         wanted = parts if mode == "train" else {"forward": parts["forward"]}
         seconds: dict[str, dict[str, float]] = {}
         for part, names in wanted.items():

@@ -1,5 +1,5 @@
 "use strict";
-/* The slider: shows a row of a table that was made in Python; nothing is computed here. */
+/* The slider: shows a row of a table that was made in Python; nothing of the method is computed here. */
 (() => {
   const source = document.getElementById("page-data");
   if (!source) return;
