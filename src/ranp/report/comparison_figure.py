@@ -31,10 +31,10 @@ def draw_comparison(path: str | Path, result: Result) -> None:
         sharey=True,
         squeeze=False,
     )
-    for axes, at in zip(grid[0], panels, strict=True):
-        for place, row in enumerate(at["rows"]):
+    for axes, section in zip(grid[0], panels, strict=True):
+        for place, row in enumerate(section["rows"]):
             _method(axes, row, place, _colour(row["method"], result["reference"]))
-        axes.set_title(heading(at), loc="left", fontsize=9)
+        axes.set_title(heading(section), loc="left", fontsize=9)
         axes.set_xlabel(f"{metric_name(result['goal'] or 'accuracy')}, %", fontsize=9)
         axes.set_yticks(range(len(methods)), methods)
         axes.tick_params(labelsize=9, left=False)

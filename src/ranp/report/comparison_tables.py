@@ -35,12 +35,12 @@ def time_key(result: Result) -> tuple[str, str]:
 def terminal(result: Result) -> RenderableType:
     """Return a table for every budget, with its sentences below."""
     parts: list[RenderableType] = []
-    for at in result["budgets"]:
+    for section in result["budgets"]:
         goal = metric_name(result["goal"] or "accuracy")
         figures = (f"{goal}, %", "95 % interval", "GFLOPs", "budget", time_key(result)[1])
         against = (f"- {result['reference']}", "p")
-        rows = table("method", *numbers(*figures, *against), title=heading(at))
-        for row in at["rows"]:
+        rows = table("method", *numbers(*figures, *against), title=heading(section))
+        for row in section["rows"]:
             means, difference = row["means"], row["difference"]
             rows.add_row(
                 Text(row["method"]),
@@ -52,40 +52,40 @@ def terminal(result: Result) -> RenderableType:
                 _points(difference),
                 _p(difference, "p_holm"),
             )
-        parts += [rows, "", *(Text(line) for line in sentences(at)), ""]
+        parts += [rows, "", *(Text(line) for line in sentences(section)), ""]
     return Group(*parts)
 
 
-def heading(at: Mapping[str, Any]) -> str:
-    """Return a budget as a heading."""
-    unit = "MB of activations" if at["resource"] == "memory" else at["unit"]
-    amount = f"{at['amount']:,.4g} {unit}"
-    asked = at["budget"].partition("=")[2]
+def heading(section: Mapping[str, Any]) -> str:
+    """Return the heading of a budget's section."""
+    unit = "MB of activations" if section["resource"] == "memory" else section["unit"]
+    amount = f"{section['amount']:,.4g} {unit}"
+    asked = section["budget"].partition("=")[2]
     share = f"{asked.rstrip('%')} % of the full network"
     return f"{amount}, {share}" if asked.endswith("%") else amount
 
 
-def sentences(at: Mapping[str, Any]) -> list[str]:
-    """Return what the data support at a budget, and the cautions."""
+def sentences(section: Mapping[str, Any]) -> list[str]:
+    """Return what the data of a budget's section support, and the cautions."""
     same = [
         f"{row['method']} is the same network as {row['same_as']} at a given cost."
-        for row in at["rows"]
+        for row in section["rows"]
         if row["same_as"]
     ]
     # Comparisons of the version before are not against anything.
-    against = [at.get(key, "") for key in ("against_full", "against_thin")]
+    against = [section.get(key, "") for key in ("against_full", "against_thin")]
     first = " ".join(filter(None, against))
-    return [*([first] if first else []), at["conclusion"], *at["cautions"], *same]
+    return [*([first] if first else []), section["conclusion"], *section["cautions"], *same]
 
 
 def markdown(result: Result) -> str:
     """Return the tables and sentences as Markdown."""
     lines: list[str] = []
     reference = result["reference"]
-    for at in result["budgets"]:
-        metrics = [name for row in at["rows"] for name in row["metrics"]]
+    for section in result["budgets"]:
+        metrics = [name for row in section["rows"] for name in row["metrics"]]
         others = [name for name in dict.fromkeys(metrics) if name != result["goal"]]
-        lines += [f"### {heading(at)}", ""]
+        lines += [f"### {heading(section)}", ""]
         lines += markdown_table(
             [
                 *("method", f"{metric_name(result['goal'] or 'accuracy')}, %", "95 % interval"),
@@ -93,9 +93,9 @@ def markdown(result: Result) -> str:
                 *("GFLOPs", "off the budget", "parameters", "memory, MB", "step, MB"),
                 time_key(result)[1],
             ],
-            [_markdown_row(result, row, others) for row in at["rows"]],
+            [_markdown_row(result, row, others) for row in section["rows"]],
         )
-        compared = [row for row in at["rows"] if row["difference"] is not None]
+        compared = [row for row in section["rows"] if row["difference"] is not None]
         if compared:
             lines += ["", f"Against {reference}, seed by seed:", ""]
             lines += markdown_table(
@@ -110,7 +110,7 @@ def markdown(result: Result) -> str:
                     for row in compared
                 ],
             )
-        lines += ["", " ".join(sentences(at)), ""]
+        lines += ["", " ".join(sentences(section)), ""]
     return "\n".join(lines)
 
 
@@ -134,7 +134,7 @@ def summary_csv(result: Result) -> str:
     """Return CSV with a line for every method and budget; accuracies are shares of 1."""
     return csv_text(
         {
-            "budget": at["budget"],
+            "budget": section["budget"],
             "method": row["method"],
             "seeds": (row["accuracy"] or {}).get("n", 0),
             **_prefixed("accuracy", row["accuracy"], ("mean", "std", "low", "high")),
@@ -145,8 +145,8 @@ def summary_csv(result: Result) -> str:
             ),
             "reason": " ".join(row["reasons"]),
         }
-        for at in result["budgets"]
-        for row in at["rows"]
+        for section in result["budgets"]
+        for row in section["rows"]
     )
 
 
@@ -154,13 +154,13 @@ def runs_csv(result: Result) -> str:
     """Return CSV with a line for every run."""
     return csv_text(
         {
-            "budget": at["budget"],
+            "budget": section["budget"],
             "method": row["method"],
             **{key: value for key, value in run.items() if not isinstance(value, (dict, list))},
             **{name: values["last"] for name, values in run.get("metrics", {}).items()},
         }
-        for at in result["budgets"]
-        for row in at["rows"]
+        for section in result["budgets"]
+        for row in section["rows"]
         for run in row["runs"]
     )
 
@@ -168,16 +168,16 @@ def runs_csv(result: Result) -> str:
 def page(result: Result, *, title: str, command: str | None = None) -> Comparison:
     """Return the comparison as the content of its page."""
     several = len(result["budgets"]) > 1
-    one_resource = len({at["resource"] for at in result["budgets"]}) == 1
+    one_resource = len({section["resource"] for section in result["budgets"]}) == 1
     networks: dict[str, Compared] = {}
-    for at in result["budgets"]:
-        for row in at["rows"]:
+    for section in result["budgets"]:
+        for row in section["rows"]:
             if row["accuracy"] is None:
                 continue
-            asked = at["budget"].partition("=")[2] if one_resource else at["budget"]
+            asked = section["budget"].partition("=")[2] if one_resource else section["budget"]
             alone = row["method"] == "full" or not several
             name = row["method"] if alone else f"{row['method']}, {asked}"
-            networks.setdefault(name, _compared(result, at, row, name))
+            networks.setdefault(name, _compared(result, section, row, name))
     n = len(result["seeds"])
     return Comparison(
         title=title,
@@ -187,11 +187,13 @@ def page(result: Result, *, title: str, command: str | None = None) -> Compariso
         command=command,
         bounds=(0.0, 100.0),
         full="full" if "full" in networks else None,
-        answers=[(heading(at), sentences(at)) for at in result["budgets"]],
+        answers=[(heading(section), sentences(section)) for section in result["budgets"]],
     )
 
 
-def _compared(result: Result, at: Mapping[str, Any], row: Mapping[str, Any], name: str) -> Compared:
+def _compared(
+    result: Result, section: Mapping[str, Any], row: Mapping[str, Any], name: str
+) -> Compared:
     accuracy, means, difference = row["accuracy"], row["means"], row["difference"]
     full = row["method"] == "full"
     more: dict[str, str | tuple[str, float]] = {}
@@ -215,7 +217,7 @@ def _compared(result: Result, at: Mapping[str, Any], row: Mapping[str, Any], nam
         runs=accuracy["n"],
         more=more,
         series=row["method"],
-        group="" if full else at["budget"],
+        group="" if full else section["budget"],
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_FIXED = "\N{NO-BREAK SPACE}"  # narrow columns break between figures, not within
+_NBSP = "\N{NO-BREAK SPACE}"  # narrow columns break between figures, not within
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class ComparisonTable:
         shown = self.shown(row, column)
         if shown is None or not shown.printed:
             return "" if shown is None else shown.ours
-        slash = f"{_FIXED}/{_FIXED}" if "±" not in shown.ours else f"{_FIXED}/ "
+        slash = f"{_NBSP}/{_NBSP}" if "±" not in shown.ours else f"{_NBSP}/ "
         difference = f" ({shown.difference})" if shown.difference else ""
         return f"{shown.ours}{slash}{shown.printed}{difference}"
 
@@ -202,7 +202,7 @@ class ComparisonTable:
         if column.points:
             points = f"{figure.difference:+.{column.digits}f}"
             return points if float(points) else ""
-        return "" if figure.relative is None else f"{100 * figure.relative:+.1f}{_FIXED}%"
+        return "" if figure.relative is None else f"{100 * figure.relative:+.1f}{_NBSP}%"
 
     def verdict(self, row: Row) -> str:
         """Return the result of the comparison: "exact", "differs", "near" or nothing."""
@@ -265,7 +265,7 @@ def _number(value: float | None, deviation: float | None, column: Column) -> str
     if value is None:
         return "–"
     form = f".{column.digits}{'g' if column.significant else 'f'}"
-    spread = "" if deviation is None else f"{_FIXED}±{_FIXED}{deviation:{form}}"
+    spread = "" if deviation is None else f"{_NBSP}±{_NBSP}{deviation:{form}}"
     return f"{value:{form}}{spread}"
 
 
