@@ -44,7 +44,7 @@ _MOST_CACHED_COSTS = 64
 class Chooser:
     """Chooses the living channels of a network at any sparsity.
 
-    `dataclasses.replace` gives another one that shares the counted costs.
+    One made by `dataclasses.replace` shares the costs that were counted already.
 
     Attributes:
         model: The full network.
@@ -115,7 +115,7 @@ class Chooser:
 
     @cached_property
     def channel_groups(self) -> list[ChannelGroup]:
-        """Channels that are decided together."""
+        """Channel classes, grouped by the layers that produce them."""
         return channel_groups(self.graph)
 
     @cached_property
@@ -128,7 +128,7 @@ class Chooser:
 
     @cached_property
     def marginal_costs(self) -> NDArray[np.float64]:
-        """What the full network saves without one channel of each group (`marginal_costs`)."""
+        """What the full network saves without one channel of each group, by group."""
         return marginal_costs(self)
 
     def costs(self, alive: Alive | None = None) -> Costs:

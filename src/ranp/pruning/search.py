@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from ranp.pruning.choose import Chooser
 
 DELTA = 1e-4
-"""Tolerance of every search over sparsity, as in Algorithm 2."""
+"""delta of Algorithm 2: tolerance of every search over sparsity."""
 
 _NEXT_IN_LINE = 0.02
 """Share of neurons that may be given back to fill what is left of a budget."""
 
-_ANY = (DELTA, 0.02, 0.1, 0.3, 1.0)
+_NEXT_UNRANKED = (DELTA, 0.02, 0.1, 0.3, 1.0)
 """The same for methods that rank no neurons: the nearest first, in the end those of any layer."""
 
-_NEAR = 1e-3
+_UNFILLED = 1e-3
 """Share of a budget that need not be filled."""
 
 
 def bisect(holds: Callable[[float], bool]) -> float:
-    """Return the largest sparsity in [0, 1], to `DELTA`, at which a condition holds.
+    """Return the largest sparsity in [0, 1], to `DELTA`, at which a condition holds: Algorithm 2.
 
     Args:
         holds: Condition that holds at 0, and from some sparsity on does not.
@@ -51,22 +51,22 @@ def floor_sparsity(sparsity: float) -> str:
     return f"{math.floor(1e4 * sparsity) / 1e4:.4f}"
 
 
-def smallest_sparsity(chooser: Chooser, keeps: Callable[[Alive], bool]) -> float | None:
-    """Return the smallest feasible sparsity, to `DELTA`, whose living channels keep a budget.
+def smallest_sparsity(chooser: Chooser, fits: Callable[[Alive], bool]) -> float | None:
+    """Return the smallest feasible sparsity, to `DELTA`, whose living channels fit a budget.
 
     Args:
         chooser: Chooses the living channels at a sparsity.
-        keeps: Whether living channels keep the budget; if so, any subset of them does too.
+        fits: Whether living channels fit the budget; if so, any subset of them does too.
 
     Returns:
-        None if not even the largest feasible sparsity keeps it.
+        None if not even those of the largest feasible sparsity fit.
     """
-    if keeps(chooser.choose(0.0)):
+    if fits(chooser.choose(0.0)):
         return 0.0
     most = chooser.max_sparsity()
-    exceeded = bisect(lambda sparsity: sparsity <= most and not keeps(chooser.choose(sparsity)))
+    exceeded = bisect(lambda sparsity: sparsity <= most and not fits(chooser.choose(sparsity)))
     sparsity = min(exceeded + DELTA, most)
-    return sparsity if keeps(chooser.choose(sparsity)) else None
+    return sparsity if fits(chooser.choose(sparsity)) else None
 
 
 def sparsity_within(chooser: Chooser, budgets: Sequence[Budget]) -> float:
@@ -102,8 +102,8 @@ def sparsity_within(chooser: Chooser, budgets: Sequence[Budget]) -> float:
     return sparsity
 
 
-def _what_helps(chooser: Chooser, keeps: Callable[[Alive], bool]) -> str:
-    """Return the first setting with which a method would keep its budgets, for a message."""
+def _what_helps(chooser: Chooser, fits: Callable[[Alive], bool]) -> str:
+    """Return the first setting with which a method would fit its budgets, for a message."""
     settings: tuple[dict[str, Any], ...] = (
         {"floor": "auto"},
         {"floor": 1},
@@ -113,7 +113,7 @@ def _what_helps(chooser: Chooser, keeps: Callable[[Alive], bool]) -> str:
     for setting in settings:
         other = replace(chooser, choice=replace(chooser.choice, **setting))
         with suppress(InfeasibleError):
-            if smallest_sparsity(other, keeps) is not None:
+            if smallest_sparsity(other, fits) is not None:
                 ((name, value),) = setting.items()
                 return f"; {name}={value} would"
     return ""
@@ -161,7 +161,7 @@ def fill_budget(chooser: Chooser, sparsity: float, spent: Callable[[Alive], floa
     method = chooser.choice.method
     if method.needs_scores or chooser.choice.multiple > 1:
         return chooser.choose(sparsity)
-    reaches = (DELTA, _NEXT_IN_LINE) if method.selection.ranked else _ANY
+    reaches = (DELTA, _NEXT_IN_LINE) if method.selection.ranked else _NEXT_UNRANKED
     return _filled(chooser, sparsity, spent, reaches)
 
 
@@ -174,7 +174,7 @@ def _filled(
     none does.
     """
     alive = chooser.choose(sparsity)
-    if spent(alive) >= 1 - _NEAR:
+    if spent(alive) >= 1 - _UNFILLED:
         return alive
     group_of = {
         channel: number
@@ -193,7 +193,7 @@ def _filled(
                 full.add(group_of[channel])
                 continue
             alive = more
-            if share >= 1 - _NEAR:
+            if share >= 1 - _UNFILLED:
                 return alive
     return alive
 

@@ -79,7 +79,7 @@ class Plan:
         Args:
             graph: The channel graph of the full network.
             alive: Which channel classes live.
-            about: The other attributes: method, settings, costs, protect, network.
+            about: The other attributes of `Plan`: method, settings, costs, protect, network.
         """
         kept = graph.kept(alive)
         return cls(
@@ -159,7 +159,9 @@ class Plan:
                 "the model"
             )
         if graph is None:
-            inputs = self._example(model, transfer) if example_input is None else example_input
+            inputs = (
+                self._example_input(model, transfer) if example_input is None else example_input
+            )
             graph = build_graph(model, inputs, protect=self.protect, switches=self.switches)
         slim = slim_model(model, graph, self.alive(graph, transfer=transfer), init=init, seed=seed)
         mark(slim, plan=self.sha256)
@@ -202,7 +204,8 @@ class Plan:
             alive[layer.neurons[keep]] = True
         return alive
 
-    def _example(self, model: nn.Module, transfer: bool) -> ExampleInput:
+    def _example_input(self, model: nn.Module, transfer: bool) -> ExampleInput:
+        """Return what the plan was made with; in a transfer, with the model's input channels."""
         args, kwargs = _inputs_from_json(self.inputs, like=next(model.parameters()))
         if transfer and len(args) == 1 and isinstance(args[0], TensorShape):
             batch, channels, *space = args[0].shape
@@ -216,7 +219,7 @@ class Plan:
 
     @property
     def sha256(self) -> str:
-        """What the plan's file is sealed with, and known again by."""
+        """SHA-256 of the plan's JSON, by which its own file is sealed and others refer to it."""
         return json_sha256(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
@@ -301,14 +304,14 @@ def _inputs_from_json(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the stored inputs, on the device and with the precision of the model they are for."""
 
-    def rich(value: Any) -> Any:
+    def parse(value: Any) -> Any:
         if isinstance(value, Mapping) and "tensor" in value:
             dtype = getattr(torch, value["dtype"])
             dtype = like.dtype if dtype.is_floating_point else dtype
             return TensorShape(tuple(value["tensor"]), dtype, like.device)
         if isinstance(value, Mapping):
-            return {key: rich(item) for key, item in value["mapping"].items()}
-        return [rich(item) for item in value] if isinstance(value, list) else value
+            return {key: parse(item) for key, item in value["mapping"].items()}
+        return [parse(item) for item in value] if isinstance(value, list) else value
 
-    args = tuple(rich(value) for value in stored["args"])
-    return args, {name: rich(value) for name, value in stored["kwargs"].items()}
+    args = tuple(parse(value) for value in stored["args"])
+    return args, {name: parse(value) for name, value in stored["kwargs"].items()}

@@ -19,7 +19,7 @@ def save_weights(model: nn.Module, path: str | Path) -> None:
 
 
 def mark(model: nn.Module, **ids: str | None) -> None:
-    """Note on a model what it belongs to; files of its weights carry it, and must agree.
+    """Record on a model which plan and run it belongs to; files of its weights carry that.
 
     Args:
         model: A model that was slimmed or is trained.
