@@ -11,7 +11,7 @@ from ranp.graph.build import (
 )
 from ranp.graph.channel_graph import Alive, ChannelGraph, ClassArray, Count, Layer, measure
 from ranp.graph.inputs import ExampleInput, Inputs, TensorShape, describe_inputs
-from ranp.graph.operation import rule
+from ranp.graph.operation import picker, rule
 from ranp.graph.propagation import IS_OUTPUT, Contraction, Extent, ModuleCall
 from ranp.graph.recording import is_leaf
 from ranp.graph.replay import Divergence, check
@@ -45,6 +45,7 @@ __all__ = [
     "is_leaf",
     "measure",
     "named_tensors",
+    "picker",
     "protect_patterns",
     "rebuild_slim",
     "rule",
