@@ -169,7 +169,7 @@ def _record(
     switches: Mapping[str, tuple[Any, ...]],
     notes: list[str],
 ) -> dict[Mode, Recording]:
-    """Run the forward in all modes; one that is out of reach is noted."""
+    """Run the forward in all modes; a train mode that cannot be traced is added to the notes."""
     recordings: dict[Mode, Recording] = {}
     for mode in _modes(model, switches):
         try:
@@ -273,7 +273,7 @@ def _initial_dims(model: nn.Module, name: str, tensor: TensorShape, space: Label
 
 
 class _ToClasses:
-    """Puts classes in the place of labels, anywhere in tuples, mappings and data classes."""
+    """Puts classes in place of labels, anywhere in tuples, mappings and data classes."""
 
     def __init__(self, class_of: LabelArray) -> None:
         self._class_of = class_of

@@ -35,7 +35,7 @@ class TensorShape:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The arguments of a model's forward, with `TensorShape` in the place of tensors."""
+    """The arguments of a model's forward, with `TensorShape` in place of tensors."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]

@@ -22,7 +22,7 @@ from ranp.graph.tracing import Site, describe_place
 from ranp.user_code import describe_failure
 
 IS_OUTPUT = "it is the network's output"
-"""Why the channels that a network gives out are pinned."""
+"""Why the output channels of a network are pinned."""
 
 Extent = tuple[int | LabelArray, ...]
 Reading = TypeVar("Reading", bound=Hashable)
@@ -178,7 +178,7 @@ class Propagator:
         return unlabelled(tensor.shape) if known is None else known
 
     def extent(self, tensor: Tensor) -> Extent:
-        """Return a tensor's shape, with labels in the place of the sizes that can shrink."""
+        """Return a tensor's shape, with labels in place of the sizes that can shrink."""
         pairs = zip(tensor.shape, self.dims(tensor), strict=True)
         return tuple(size if dim is None else dim for size, dim in pairs)
 

@@ -1,4 +1,4 @@
-"""Operations that give out the shape of what they take in, without running them.
+"""Outputs of operations that keep the shape of their input, made without running them.
 
 On fake tensors a normalization is run as the dozen of operations that it is made of, and anew for
 every shape; in a network whose layers all have other widths that is most of the time of a trace.
@@ -23,7 +23,7 @@ _BY_CHANNEL = frozenset({"aten::batch_norm", "aten::instance_norm", "aten::group
 
 
 def output_like_input(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """Return what an operation gives out if that is known from its input, else None.
+    """Return the output of an operation whose shape is known from its input, else None.
 
     What does not fit (weights of another width, groups that do not divide the channels) is left
     to the operation, which knows what to say.

@@ -57,7 +57,7 @@ def training_mode(model: nn.Module, training: bool) -> Iterator[None]:
 
 @contextmanager
 def swapped_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> Iterator[None]:
-    """Put other tensors in the place of parameters and buffers, and put them back."""
+    """Put other tensors in place of parameters and buffers, and put them back."""
     new = {id(tensor): tensors[name] for name, tensor in named_tensors(model)}
     stores: list[dict[str, Any]] = [
         store for module in model.modules() for store in (module._parameters, module._buffers)
@@ -80,7 +80,7 @@ def meta_copy(model: nn.Module) -> nn.Module:
 def rebuild(
     model: nn.Module, replace: Callable[[str, Tensor], Tensor], widths: Mapping[str, int]
 ) -> nn.Module:
-    """Copy a model's structure, with other tensors in the place of its parameters and buffers.
+    """Copy a model's structure, with other tensors in place of its parameters and buffers.
 
     The full-size tensors are never copied: deep copying finds their replacements already made.
     Forward and backward hooks are copied as deep copying does: functions are shared, bound

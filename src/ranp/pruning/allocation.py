@@ -131,21 +131,21 @@ def tilted_weights(chooser: Chooser, alive: Alive) -> dict[str, list[float]]:
     costs = np.log(np.maximum(chooser.marginal_costs, 1e-300))
     places = np.array([np.mean([order.index(n) for n in g.positions] or [0]) for g in groups])
     tilts = {
-        "+high-resolution": _from_minus_one_to_one(costs),
-        "+low-resolution": -_from_minus_one_to_one(costs),
-        "+late": _from_minus_one_to_one(places),
-        "+early": -_from_minus_one_to_one(places),
+        "+high-resolution": _scaled_to_plus_minus_one(costs),
+        "+low-resolution": -_scaled_to_plus_minus_one(costs),
+        "+late": _scaled_to_plus_minus_one(places),
+        "+early": -_scaled_to_plus_minus_one(places),
     }
     return {name: (shares * np.exp(_TILT * tilt)).tolist() for name, tilt in tilts.items()}
 
 
-def _from_minus_one_to_one(values: Shares) -> Shares:
+def _scaled_to_plus_minus_one(values: Shares) -> Shares:
     spread = float(np.ptp(values))
     return 2 * (values - values.min()) / spread - 1 if spread else np.zeros_like(values)
 
 
 def thin_layers(graph: ChannelGraph, alive: Alive) -> list[str]:
-    """Return what there is to say of layers that are left too thin, for people.
+    """Return warnings about layers that are left too thin, one line each.
 
     Args:
         graph: Channel graph of the full network.
@@ -160,7 +160,7 @@ def thin_layers(graph: ChannelGraph, alive: Alive) -> list[str]:
         notes.append(
             f"layer '{single[0]}'{others} keeps a single channel; prune less, or give floor='auto'"
         )
-    heads = {name: int(alive[h.inputs].sum()) for name, h in layers if _gives_out(graph, h)}
+    heads = {name: int(alive[h.inputs].sum()) for name, h in layers if _is_output(graph, h)}
     short = [
         (left, name)
         for name, left in heads.items()
@@ -175,7 +175,7 @@ def thin_layers(graph: ChannelGraph, alive: Alive) -> list[str]:
     return notes
 
 
-def _gives_out(graph: ChannelGraph, layer: Layer) -> bool:
+def _is_output(graph: ChannelGraph, layer: Layer) -> bool:
     """Return whether a layer's neurons are outputs of the network."""
     return all(graph.pinned.get(number) == IS_OUTPUT for number in layer.neurons.tolist())
 
@@ -194,7 +194,7 @@ def network_floors(graph: ChannelGraph, groups: Sequence[ChannelGroup]) -> dict[
     floors = {name: min(2, len(layer)) for name, layer in graph.layers.items()}
     for head in graph.layers.values():
         read = head.inputs[graph.removable[head.inputs]]
-        if not _gives_out(graph, head) or not len(read):
+        if not _is_output(graph, head) or not len(read):
             continue
         share = min(len(head), math.ceil(len(read) / 4)) / len(read)
         for group in groups:

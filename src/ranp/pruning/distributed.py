@@ -49,14 +49,14 @@ def own_batches(loader: Iterable[Any], done: int, limit: int | None) -> Iterator
             that has no length is stopped, with a warning, where it seems never to end.
     """
     rank, processes = rank_and_world_size()
-    sampler = _sharding(loader)
+    sampler = _distributed_sampler(loader)
     if sampler is None:
         batches, numbers = iter(loader), count()
     else:
         batches, numbers = _without_padding(loader, sampler), count(rank, processes)
         limit = None if limit is None else len(range(rank, limit, processes))
     if limit is None and _length(loader) is None:
-        batches = _stopped(batches)
+        batches = _capped(batches)
     for number, batch in zip(numbers, islice(batches, limit), strict=False):
         if number >= done and number % processes == rank:
             yield number, batch
@@ -69,7 +69,7 @@ def own_share(loader: Iterable[Any], done: int, limit: int | None) -> tuple[int,
     """
     rank, processes = rank_and_world_size()
     length = _length(loader)
-    if length is not None and _sharding(loader) is not None:
+    if length is not None and _distributed_sampler(loader) is not None:
         length *= processes
     known = [number for number in (length, limit) if number is not None]
     total = len(range(rank, min(known), processes)) if known else None
@@ -84,7 +84,7 @@ def _length(loader: Iterable[Any]) -> int | None:
         return None
 
 
-def _stopped(batches: Iterator[Any]) -> Iterator[Any]:
+def _capped(batches: Iterator[Any]) -> Iterator[Any]:
     """Yield batches up to a number that no choice of neurons needs."""
     yield from islice(batches, MOST_UNSIZED_BATCHES)
     if next(batches, None) is not None:
@@ -95,7 +95,7 @@ def _stopped(batches: Iterator[Any]) -> Iterator[Any]:
         )
 
 
-def _sharding(loader: Iterable[Any]) -> DistributedSampler[Any] | None:
+def _distributed_sampler(loader: Iterable[Any]) -> DistributedSampler[Any] | None:
     samplers = [getattr(loader, "sampler", None)]
     samplers += [getattr(getattr(loader, "batch_sampler", None), "sampler", None)]
     return next((each for each in samplers if isinstance(each, DistributedSampler)), None)

@@ -11,17 +11,17 @@ from ranp.pruning.distributed import all_reduce_min
 from ranp.pruning.scores import Scores
 
 AGREEMENT = 0.98
-"""The share of kept channels that must be the same, if nothing else is said."""
+"""Default share of kept channels that must be the same."""
 
 MIN_BATCHES, MAX_BATCHES = 8, 16
-"""Batches between which scoring stops, if nothing else is said."""
+"""Default numbers of batches between which scoring stops."""
 
 _FINEST = 1e-3
 """The smallest share of channels that the forecast of batches reckons with."""
 
 
 class StabilityStop:
-    """Tells after a batch whether the choice of neurons has become stable.
+    """Decides after each batch whether the choice of neurons has become stable.
 
     What an average over t batches is off by falls as 1/sqrt(t), and so does the share of neurons
     that is chosen differently: after s and after t batches by about c sqrt(1/s - 1/t). With s = t/2
@@ -60,7 +60,7 @@ class StabilityStop:
         self.needed: int | None = None
 
     def __call__(self, scores: Scores) -> bool:
-        """Note the choice after a batch, and return whether to stop."""
+        """Compare the choice after a batch with earlier ones; return whether to stop."""
         alive = self._choose(scores)
         self._history.append(alive)
         batches = len(self._history)

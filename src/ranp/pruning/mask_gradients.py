@@ -57,7 +57,7 @@ class MaskGradients:
         }
         self._number = 0
         self._ends = True
-        self._noted: dict[tuple[str, str], Tensor] = {}
+        self._pending: dict[tuple[str, str], Tensor] = {}
         self._computed: dict[str, Tensor] = {}
         self._watched: set[int] = set()
 
@@ -72,15 +72,17 @@ class MaskGradients:
         try:
             with ExitStack() as stack:
                 for leaf in self._layers_of:
-                    stack.callback(leaf.register_post_accumulate_grad_hook(self._take).remove)
-                stack.enter_context(self._weights.observe_computed(self._watch))
+                    stack.callback(
+                        leaf.register_post_accumulate_grad_hook(self._take_gradient).remove
+                    )
+                stack.enter_context(self._weights.observe_computed(self._watch_computed))
                 yield
             self._check_signal()
-            for (statistic, name), value in self._noted.items():
+            for (statistic, name), value in self._pending.items():
                 total = (self.sums if statistic in self.sums else self.weight_sums)[statistic]
                 total[name] += value.to(total[name])
         finally:
-            self._noted, self._computed, self._watched = {}, {}, set()
+            self._pending, self._computed, self._watched = {}, {}, set()
             for parameter in self._weights.parameters:
                 parameter.grad = None
 
@@ -98,9 +100,9 @@ class MaskGradients:
             yield
         if ends:
             for leaf in self._layers_of:  # those that this part did not reach, but one before did
-                self._take(leaf)
+                self._take_gradient(leaf)
             for name, g in self._computed.items():
-                self._note([name], g)
+                self._accumulate([name], g)
             self._computed = {}
 
     def add(self, statistic: str, values: Mapping[str, Tensor]) -> None:
@@ -109,16 +111,16 @@ class MaskGradients:
             self._check_finite(name, value)
             self.sums[statistic][name] += value
 
-    def _take(self, weight: nn.Parameter) -> None:
+    def _take_gradient(self, weight: nn.Parameter) -> None:
         """Turn a parameter's gradient into mask gradients once it is complete."""
         if not self._ends or weight.grad is None:
             return
         gradient, weight.grad = weight.grad, None
         g = mask_gradient_(gradient.to(self._weights.precision), weight.detach())
-        self._note(self._layers_of[weight], g)
+        self._accumulate(self._layers_of[weight], g)
 
-    def _watch(self, name: str, weight: Tensor) -> None:
-        """Ask for the gradient of a computed weight, once for each that is computed."""
+    def _watch_computed(self, name: str, weight: Tensor) -> None:
+        """Register a hook on a computed weight, once for each tensor that is computed."""
         if id(weight) in self._watched or not weight.requires_grad:
             return
         self._watched.add(id(weight))
@@ -130,7 +132,7 @@ class MaskGradients:
 
         weight.register_hook(gather)
 
-    def _note(self, names: Sequence[str], g: Tensor) -> None:
+    def _accumulate(self, names: Sequence[str], g: Tensor) -> None:
         """Add the statistics of the mask gradients g of a weight, for all layers that share it.
 
         The magnitudes take the place of g: a tensor more costs more time than all the sums.
@@ -141,9 +143,9 @@ class MaskGradients:
             for name in names:
                 rows = self._weights.rows(name, g)
                 if rows is not None:
-                    self._note_rows(name, rows, magnitude)
+                    self._accumulate_rows(name, rows, magnitude)
 
-    def _note_rows(self, name: str, rows: Tensor, magnitude: bool) -> None:
+    def _accumulate_rows(self, name: str, rows: Tensor, magnitude: bool) -> None:
         for statistic in self._statistics:
             if statistic.magnitude != magnitude:
                 continue
@@ -151,14 +153,14 @@ class MaskGradients:
             if not magnitude and values.data_ptr() == rows.data_ptr():
                 values = values.clone()  # or it would turn into magnitudes afterwards
             key = (statistic.name, name)
-            self._noted[key] = self._noted[key] + values if key in self._noted else values
+            self._pending[key] = self._pending[key] + values if key in self._pending else values
             if magnitude and not statistic.per_weight:
-                self._check_finite(name, self._noted[key])
+                self._check_finite(name, self._pending[key])
 
     def _check_signal(self) -> None:
-        """Refuse a batch that tells nothing about any neuron that could go."""
+        """Refuse a batch whose gradients are zero in all layers that could lose neurons."""
         names = self._weights.prunable
-        gathered = [v for (_, name), v in self._noted.items() if name in names]
+        gathered = [v for (_, name), v in self._pending.items() if name in names]
         if not names or any(bool(values.any()) for values in gathered):
             return
         shown = ", ".join(f"'{name}'" for name in names[:3])

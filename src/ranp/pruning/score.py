@@ -53,7 +53,7 @@ def score(
     whether scoring was resumed before it.
 
     Args:
-        model: Model to score; it is given back unchanged.
+        model: Model to score; it is not changed.
         graph: Its channel graph.
         loader: Yields batches. None scores by the weights alone (`magnitude`, `synflow`).
         forward: `forward(model, batch)` -> scalar loss.

@@ -21,7 +21,7 @@ DELTA = 1e-4
 """delta of Algorithm 2: tolerance of every search over sparsity."""
 
 _NEXT_IN_LINE = 0.02
-"""Share of neurons that may be given back to fill what is left of a budget."""
+"""Share of neurons that may be brought back to fill what is left of a budget."""
 
 _NEXT_UNRANKED = (DELTA, 0.02, 0.1, 0.3, 1.0)
 """The same for methods that rank no neurons: the nearest first, in the end those of any layer."""
@@ -125,7 +125,7 @@ def meet_budget(chooser: Chooser, budgets: Sequence[Budget]) -> tuple[float, Ali
     Methods that score neurons keep to their ranking: what they choose at that sparsity. With the
     same share of every layer, or a rule for it, many layers gain a neuron at the same sparsity, so
     between one width and the next a network's cost jumps by several per cent. There neurons are
-    given back one by one, the most expensive first, as long as the budgets allow: those of the
+    brought back one by one, the most expensive first, as long as the budgets allow: those of the
     step, then those next in line, until a thousandth is left. (Not where channel counts must be
     multiples of a number: one by one they would not be.)
 
@@ -168,7 +168,7 @@ def fill_budget(chooser: Chooser, sparsity: float, spent: Callable[[Alive], floa
 def _filled(
     chooser: Chooser, sparsity: float, spent: Callable[[Alive], float], reaches: Sequence[float]
 ) -> Alive:
-    """Return the channels that live at a sparsity and those that can be given back within budgets.
+    """Return the channels that live at a sparsity, and those that budgets have room for.
 
     Channels of a group cost the same: one price is computed for all, and where one does not fit,
     none does.

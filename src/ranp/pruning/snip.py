@@ -14,7 +14,7 @@ from ranp.graph import Alive, ChannelGraph, Layer
 from ranp.pruning.equations import top_k_mask
 
 Readers = Literal["any", "all", "none"]
-"""Whom a neuron must be of use to: any layer that reads it, all of them, or none."""
+"""Which of the layers that read a neuron must use it for it to stay: any, all, or none."""
 
 
 def select_weights(

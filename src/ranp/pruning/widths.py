@@ -54,7 +54,7 @@ class Widths:
 
     def __repr__(self) -> str:
         return (
-            f"{self.network}({self.argument}={self.value}) in the place of {self.full}: "
+            f"{self.network}({self.argument}={self.value}) in place of {self.full}: "
             f"{100 * self.difference:+.1f} % FLOPs against the slim network"
         )
 

@@ -1,4 +1,4 @@
-"""What makes a network fast on the machine at hand, by measurement."""
+"""Makes a network faster on this machine, by measurement."""
 
 from ranp.speed.memory import keep_freed_memory, return_freed_memory
 from ranp.speed.optimizing import Optimization, Trial, optimization_of, optimize

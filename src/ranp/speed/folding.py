@@ -77,7 +77,7 @@ def followers(
             if isinstance(module, _Conv) or is_wanted(module):
                 hooks.enter_context(module.register_forward_hook(after))
         given_out = list(tensors_in(model(x)))
-    # What the network itself gives out must stay what it is.
+    # The outputs of the network itself must not change.
     outer = {conv for y, _, conv in outputs if any(y is out for out in given_out)}
     names = {module: name for name, module in model.named_modules()}
     return {

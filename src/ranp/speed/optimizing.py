@@ -145,7 +145,7 @@ def optimize(
         cache: Where measured times of convolutions are kept; the user's cache if not given.
 
     Returns:
-        The network; `optimization_of` tells what was done.
+        The network; `optimization_of` returns what was done.
     """
     check_mode(mode)
     model = unwrap(model)
@@ -310,14 +310,14 @@ def _inputs_in_order(model: nn.Module, x: Tensor) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
     names = {module: name for name, module in model.named_modules()}
 
-    def note(module: nn.Module, args: tuple[Any, ...]) -> None:
+    def remember(module: nn.Module, args: tuple[Any, ...]) -> None:
         if args and isinstance(args[0], Tensor) and args[0].dim() == 5:
             shapes.setdefault(names[module], tuple(args[0].shape))
 
     with ExitStack() as hooks:
         for module in names:
             if can_route(module) or is_over_channels(module):
-                hooks.enter_context(module.register_forward_pre_hook(note))
+                hooks.enter_context(module.register_forward_pre_hook(remember))
         model(x)
     return shapes
 

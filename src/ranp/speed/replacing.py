@@ -1,4 +1,4 @@
-"""Put another module in the place of one, with the same parameters under the same names."""
+"""Put another module in place of one, with the same parameters under the same names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rebuilt_as(kind: type[ModuleT], module: nn.Module, **attributes: Any) -> Mod
 
 
 def replace_module(model: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:
-    """Put a module in the place of another, under every name that it has in the model.
+    """Put a module in place of another, under every name that it has in the model.
 
     Returns:
         The model, which is the new module where it was the old one.

@@ -19,7 +19,7 @@ _SLAB = 2**18
 
 
 class ChannelsLastSoftmax(nn.Softmax):
-    """A softmax over channels that takes them as they lie, and gives out the standard layout.
+    """A softmax over channels-last volumes that returns the standard layout.
 
     PyTorch's own copies such a volume to the standard layout first, element by element. On
     anything else, and where a gradient is wanted, it is the plain softmax.

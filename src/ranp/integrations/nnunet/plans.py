@@ -155,7 +155,7 @@ def is_slim(configuration: Mapping[str, Any]) -> bool:
 def slim_configuration(
     configuration: Mapping[str, Any], about: SlimConfiguration
 ) -> dict[str, Any]:
-    """Return a configuration with a slim network in the place of the full one.
+    """Return a configuration with a slim network in place of the full one.
 
     Everything else stays, so the preprocessed data is that of the full plans. The full network's
     arguments stay flat: nnU-Net's trainer reads `strides` among them. A first stage loses its

@@ -111,7 +111,7 @@ def prune_plans(
         flops: Budget of a forward pass of one sample: "10%", "20GFLOPs".
         memory: Budget of a training step at the plan's patch and batch: "8GiB", "50%".
         params: Budget of parameters: "3M", "10%".
-        sparsity: Share of neurons to remove, in the place of budgets.
+        sparsity: Share of neurons to remove, in place of budgets.
         method: A name out of `ranp.METHODS`; or "race" for the network that wins a race between
             several, trained a little by nnU-Net's trainer (see `ranp.race`). A race takes one
             budget; stopped at any time, the same call goes on.

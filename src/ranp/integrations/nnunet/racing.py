@@ -67,7 +67,7 @@ class TrainerLoop:
                 yield line
 
     def _start(self, model: nn.Module) -> Any:
-        """Return a trainer with that network in the place of its own."""
+        """Return a trainer with that network in place of its own."""
         trainer = start_trainer(
             self.dataset, self.configuration, self.plans, self.fold, self.trainer
         )

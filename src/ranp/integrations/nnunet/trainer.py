@@ -30,7 +30,7 @@ def open_trainer(
 ) -> Iterator[Any]:
     """Yield an initialized trainer of a configuration; what it writes is thrown away.
 
-    It is quiet only while it starts: what others say in the meantime is heard.
+    Output is suppressed only while it starts.
 
     Args:
         dataset: Name of the dataset.
