@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ranp.errors import UsageError
+from ranp.errors import import_extra
 from ranp.files import atomic_write
 
 # Okabe and Ito's palette: told apart by nearly everybody, also in grey.
@@ -15,11 +15,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 
 def pyplot_module() -> Any:
     """Return matplotlib's pyplot, drawing to files only."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise UsageError('figures need matplotlib: pip install "ranp[plot]"') from error
-    matplotlib.use("Agg")
+    import_extra("matplotlib", "figures need matplotlib", "plot").use("Agg")
     from matplotlib import pyplot
 
     return pyplot
