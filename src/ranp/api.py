@@ -57,7 +57,19 @@ def trace(
     protect: Iterable[str] = (),
     switches: Mapping[str, Iterable[Any]] | None = None,
 ) -> ChannelGraph:
-    """Find out which channels of a model belong together (see `ranp.graph.build_graph`)."""
+    """Trace a model, on fake tensors: find out which of its channels must be pruned together.
+
+    Args:
+        model: Any model; it is not changed.
+        example_input: A tensor, a shape, a sequence of arguments, or a mapping of keyword
+            arguments; only shapes matter.
+        protect: Names of layers (or patterns such as "decoder.*") whose neurons must all stay.
+        switches: Attributes that decide which layers the forward calls, and their values (see
+            `ranp.graph.build_graph`).
+
+    Raises:
+        TraceError: The forward fails, or uses an operation that has no rule.
+    """
     return build_graph(model, example_input, protect=protect, switches=switches)
 
 
@@ -85,7 +97,7 @@ def score(
         loss: `loss(output, target)` -> scalar tensor.
         forward: `forward(model, batch)` -> scalar tensor, instead of `loss`.
         methods: Method, or methods, that the scores must serve.
-        batches: Most batches to score; "auto" for 16, None for all of the loader.
+        batches: Maximum number of batches to score; "auto" for 16, None for all of the loader.
         per: "batch", or "sample" to score the samples of a batch one by one, as the paper does:
             the choice settles with fewer batches, and does not depend on the batch size.
         weights: "fresh" to score the network at initialization, as the paper does; "given" to
@@ -102,9 +114,9 @@ def score(
     traced = pipeline.trace(
         model, loader, example_input=example_input, forward=forward, graph=graph
     )
-    run = make_forward(loss, forward) if needs_data else None
+    how: dict[str, Any] = {"per": per, "weights": weights, "seed": seed}
+    scoring = _scoring(loss, forward, batches, needs_data=needs_data, **how)
     with ScoringBar(progress) as events:
-        scoring = Scoring(run, **_most(batches), per=per, weights=weights, seed=seed)
         return pipeline.score(traced, rows, scoring, events)
 
 
@@ -135,7 +147,7 @@ def plan(
         resource: Resource that Eq. 10 reweights by, if not the method's own: "flops", "memory",
             "params", "latency", or a cost for every layer.
         coupling: Rule for channels that are tied by additions: "paper", "sum", "max" or "mean".
-        floor: Least number of neurons that every layer keeps, or "auto" for what the network
+        floor: Minimum number of neurons of every layer, or "auto" for what the network
             needs: as many as there are classes before a head, and never one.
         multiple: Round channel counts up to a multiple of it.
         seed: Seed of random selection.
@@ -226,7 +238,7 @@ def prune(
         loader: Yields batches: pairs (x, y), mappings, or what `forward` understands. Not needed
             for methods without data.
         loss: `loss(output, target)` -> scalar tensor.
-        sparsity: Share of neurons to remove (of weights, for "snip"), in the place of budgets.
+        sparsity: Share of neurons to remove (of weights, for "snip"), instead of budgets.
         flops: Operations of a forward pass of one sample: "10%" of the full network's, "20GFLOPs".
         memory: Peak memory of a training step with the loader's batches and Adam, predicted:
             "50%", "8GiB". `ranp.fit` takes other ways to train.
@@ -238,8 +250,8 @@ def prune(
         forward: `forward(model, batch)` -> scalar tensor, instead of `loss`.
         example_input: Input to trace the model with and to count its costs at, possibly larger
             than what is scored with; one sample of the first batch's input if None.
-        batches: Most batches to score; None for all of the loader. "auto" stops when the kept
-            neurons no longer change, at the latest after 16 batches.
+        batches: Maximum number of batches to score; None for all of the loader. "auto" stops when
+            the kept neurons no longer change, after at most 16 batches.
         per: Whether whole batches are scored, or their samples one by one (see `score`).
         weights: "fresh" to score the network at initialization, as the paper does; "given" to
             score the model's own weights.
@@ -247,7 +259,7 @@ def prune(
         seed: Seed of all random numbers.
         coupling: Rule for channels that are tied by additions (see `plan`); the paper's if None,
             or "mean" to reach budgets in networks with group, instance or layer norm.
-        floor: Least number of neurons that every layer keeps, or "auto" for what the network
+        floor: Minimum number of neurons of every layer, or "auto" for what the network
             needs: as many as there are classes before a head, and never one. If None, 0, or "auto"
             where the coupling is not the paper's by itself.
         multiple: Round channel counts up to a multiple of it.
@@ -282,9 +294,8 @@ def prune(
         protect=protect,
         switches=switches,
     )
-    given = loss is not None or forward is not None
-    run = make_forward(loss, forward) if choice.method.needs_data or given else None
-    scoring = Scoring(run, **_most(batches), per=per, weights=weights, seed=seed)
+    scored: dict[str, Any] = {"per": per, "weights": weights, "seed": seed}
+    scoring = _scoring(loss, forward, batches, needs_data=choice.method.needs_data, **scored)
     step = None
     if memory is not None:
         traced_at = traced.graph.inputs.shapes[0]
@@ -300,7 +311,7 @@ def prune(
 def _what_races(
     method: str | None, train: Train | None, length: int | None
 ) -> tuple[Train, int] | None:
-    """Return what a race trains, and for how long at the most; None if no race is asked for."""
+    """Return the training function and length of a race; None if no race is asked for."""
     if method != RACE:
         if train is not None or length is not None:
             raise UsageError(f"train and length are for method='race', got method={method!r}")
@@ -323,10 +334,22 @@ def _target(sparsity: float | None, amounts: Mapping[str, Amount | None]) -> pip
     return parse_budgets(amounts)
 
 
-def _most(batches: Batches) -> dict[str, Any]:
-    """Return how many batches are scored, as `Scoring` takes it."""
-    auto = batches == "auto"
-    return {"batches": None if auto else batches, "until_stable": auto}
+def _scoring(
+    loss: LossFunction | None,
+    forward: Forward | None,
+    batches: Batches,
+    *,
+    needs_data: bool,
+    **settings: Any,
+) -> Scoring:
+    """Return how to score, as the public arguments say; `settings` are fields of `Scoring`."""
+    given = loss is not None or forward is not None
+    return Scoring(
+        make_forward(loss, forward) if needs_data or given else None,
+        batches=None if batches == "auto" else batches,
+        until_stable=batches == "auto",
+        **settings,
+    )
 
 
 def fit(  # noqa: D417
@@ -440,9 +463,8 @@ def fit(  # noqa: D417
     traced = pipeline.trace(
         model, peeked, example_input=(1, *step.sample), protect=protect, switches=switches
     )
-    given = loss is not None or forward is not None
-    run = make_forward(loss, forward) if needs_data or given else None
-    scoring = Scoring(run, **_most(batches), per=per, weights=weights, seed=seed, scores=scores)
+    scored: dict[str, Any] = {"per": per, "weights": weights, "seed": seed, "scores": scores}
+    scoring = _scoring(loss, forward, batches, needs_data=needs_data, **scored)
     if racing:
         won = win_race(traced, *racing, budgets, choices[0], scoring, step).chooser
         choices, scoring = (won.choice,), replace(scoring, scores=won.scores)

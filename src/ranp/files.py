@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _TEMPORARY = ".ranp-tmp-"
-_FORGOTTEN = 7 * 24 * 3600
+_ABANDONED_SECONDS = 7 * 24 * 3600
 _written_here: set[str] = set()
 
 
@@ -83,14 +83,14 @@ def hold_directory(directory: Path, *, wait: bool = False) -> Iterator[str | Non
             fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def _let_go() -> None:
+def _close_inherited_locks() -> None:
     """Close locks in a process that was forked, which else would hold them beyond its parent."""
     for descriptor in _held:
         os.close(descriptor)
     _held.clear()
 
 
-os.register_at_fork(after_in_child=_let_go)
+os.register_at_fork(after_in_child=_close_inherited_locks)
 
 
 @functools.cache
@@ -113,7 +113,7 @@ def _is_abandoned(temporary: Path) -> bool:
     machine, _, rest = temporary.name.removeprefix(_TEMPORARY).partition("-")
     pid = rest.partition("-")[0]
     if machine != _machine() or not pid.isdigit():
-        return time.time() - temporary.stat().st_mtime > _FORGOTTEN
+        return time.time() - temporary.stat().st_mtime > _ABANDONED_SECONDS
     if int(pid) == os.getpid():
         return temporary.name not in _written_here
     return not Path(f"/proc/{pid}").exists()

@@ -105,8 +105,8 @@ def input_of(batch: Any) -> Tensor:
     except UsageError:
         x = None
     tensors = [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)]
-    found = (t for t in tensors if t.is_floating_point() and t.dim() > 1)
-    x = x if isinstance(x, Tensor) else next(found, None)
+    inputs = (t for t in tensors if t.is_floating_point() and t.dim() > 1)
+    x = x if isinstance(x, Tensor) else next(inputs, None)
     if x is None:
         raise UsageError(
             "a batch must hold a floating point tensor to train with, got "

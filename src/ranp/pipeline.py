@@ -134,7 +134,7 @@ class Scoring:
 
     Attributes:
         forward: `forward(model, batch)` -> scalar loss; None for methods without data.
-        batches: Most batches to score; None for all.
+        batches: Maximum number of batches to score; None for all.
         until_stable: Whether to stop when the kept neurons no longer change; where it is not
             known yet how many are kept, after 16 batches.
         per: Whether whole batches are scored, or their samples one by one.
@@ -264,13 +264,14 @@ def prune(
     if isinstance(target, tuple):
         chooser = make_chooser(traced, choice, scoring, events)
         sparsity, alive = meet_budget(chooser, target)
-        return make_result(
-            chooser, sparsity, traced.protect, network=network, init=init, alive=alive
-        )
-    check_sparsity(target)
-    chooser = make_chooser(traced, choice, scoring, events, sparsity=target)
-    result = make_result(chooser, target, traced.protect, network=network, init=init)
-    return replace(result, shortfall=chooser.shortfall(target, chooser.choose(target)))
+        shortfall = None
+    else:
+        check_sparsity(target)
+        chooser = make_chooser(traced, choice, scoring, events, sparsity=target)
+        sparsity, alive = target, chooser.choose_feasible(target)
+        shortfall = chooser.shortfall(target, alive)
+    result = make_result(chooser, sparsity, traced.protect, network=network, init=init, alive=alive)
+    return replace(result, shortfall=shortfall)
 
 
 def make_result(
@@ -278,24 +279,20 @@ def make_result(
     sparsity: float,
     protect: Iterable[str] = (),
     *,
+    alive: Alive,
     network: str | None = None,
     init: Init = "fresh",
-    alive: Alive | None = None,
 ) -> Result:
-    """Return plan and slim network of a choice at a sparsity.
+    """Return plan and slim network of the channels that were chosen at a sparsity.
 
     Args:
-        chooser: Chooses the living channels.
+        chooser: Chooser of the channels.
         sparsity: Share of neurons to remove.
         protect: Layers that the user protected.
+        alive: The living channels.
         network: Name of the network on the command line.
         init: Weights of the slim network.
-        alive: The living channels, if they were chosen already.
-
-    Raises:
-        InfeasibleError: A layer would lose all its neurons.
     """
-    alive = chooser.choose_feasible(sparsity) if alive is None else alive
     seed = chooser.choice.seed
     plan = make_plan(chooser, sparsity, protect, network, alive=alive)
     slim = slim_model(chooser.model, chooser.graph, alive, init=init, seed=seed)

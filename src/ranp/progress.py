@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Self
 
 from rich.progress import (
@@ -31,7 +31,7 @@ class ScoringBar(Events):
     def __init__(self, shown: bool = True) -> None:
         self._shown = shown
         self._stack = ExitStack()
-        self._step: Callable[[], None] = lambda: None
+        self._advance: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Self:
         return self
@@ -40,12 +40,16 @@ class ScoringBar(Events):
         self._stack.close()
 
     def on_start(self, done: int, total: int | None) -> None:
-        """Show the bar."""
-        self._step = self._stack.enter_context(progress(not self._shown, "scoring", total, done))
+        """Show the bar, with rate and remaining time."""
+        counted = (BarColumn(), MofNCompleteColumn(), _RateColumn(), TimeElapsedColumn())
+        columns = ("{task.description}", *counted, "left", TimeRemainingColumn())
+        bar = self._stack.enter_context(progress_bar(*columns, quiet=not self._shown))
+        task = bar.add_task("scoring", total=total, completed=done)
+        self._advance = lambda: bar.advance(task)
 
     def on_batch(self, scores: Scores) -> bool:
         """Advance the bar."""
-        self._step()
+        self._advance()
         return False
 
     def on_scored(self, scores: Scores, verdict: str | None) -> None:
@@ -54,35 +58,13 @@ class ScoringBar(Events):
 
 
 class _RateColumn(ProgressColumn):
-    """Steps per second, or seconds per step where that is the larger number."""
+    """Batches per second, or seconds per batch where that is the larger number."""
 
     def render(self, task: Task) -> Text:
-        return Text(rate(task.finished_speed or task.speed))
+        return Text(format_rate(task.finished_speed or task.speed))
 
 
-@contextmanager
-def progress(
-    quiet: bool, title: str, total: int | None, done: int = 0
-) -> Iterator[Callable[[], None]]:
-    """Show a progress bar on stderr with rate and remaining time; nothing where nobody looks.
-
-    Args:
-        quiet: No bar.
-        title: What goes on.
-        total: How many steps there are, if known.
-        done: How many of them were made before.
-
-    Yields:
-        A function to call after each step.
-    """
-    counted = (BarColumn(), MofNCompleteColumn(), _RateColumn(), TimeElapsedColumn())
-    columns = ("{task.description}", *counted, "left", TimeRemainingColumn())
-    with progress_bar(*columns, quiet=quiet) as bar:
-        task = bar.add_task(title, total=total, completed=done)
-        yield lambda: bar.advance(task)
-
-
-def rate(per_second: float | None) -> str:
+def format_rate(per_second: float | None) -> str:
     """Format a rate; nothing as long as it is not known."""
     if not per_second:
         return ""

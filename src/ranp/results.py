@@ -44,7 +44,7 @@ class Result:
 
     @property
     def scores(self) -> Scores | None:
-        """To plan again without data; None for methods that need none."""
+        """Scores that the plan was chosen by; None for methods without scores."""
         return self.chooser.scores
 
     def save(self, directory: str | Path, **about: Any) -> Path:

@@ -328,10 +328,10 @@ def validate(content: Mapping[str, Any], kind: str, source: str) -> None:
         IntegrityError: It names the first field that is not valid.
     """
     what, schema = FILES[kind]
-    found = content.get("kind"), content.get("schema")
-    if found != (kind, 1):
+    stored = content.get("kind"), content.get("schema")
+    if stored != (kind, 1):
         raise IntegrityError(
-            f"{source} is a {found[0]} of schema {found[1]}, expected a {kind} of schema 1"
+            f"{source} is a {stored[0]} of schema {stored[1]}, expected a {kind} of schema 1"
         )
     try:
         schema.model_validate(content)

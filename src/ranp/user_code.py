@@ -68,6 +68,18 @@ def call_factory(name: str, what: str) -> Any:
         raise UsageError(f"{what} '{name}' raises {describe_failure(error)}") from error
 
 
+def refuse_stored_code(name: str) -> None:
+    """Raise `UsageError` if a network's name, read from a stored file, is that of code to import.
+
+    Who wants that code to run says so: on the command line, or in Python.
+    """
+    if ":" in name:
+        raise UsageError(
+            f"the network is code of yours; name it again: --network {name} "
+            "(a stored file alone must not import code)"
+        )
+
+
 def load_loader(name: str, what: str) -> Any:
     """Import a loader named `package.module:name`, or call the function that returns one."""
     loader = load_object(name, what)

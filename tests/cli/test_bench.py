@@ -78,8 +78,11 @@ def test_sizes_are_edges_of_volumes_and_of_frames():
     [
         (("unet3d-shapnet",), "Did you mean 'unet3d-shapenet'"),
         (("my.module:make",), "prune 'my.module:make' first, and name its plan"),
-        (("unet3d-shapenet", "--batches", "one"), "--batches must be whole numbers, got 'one'"),
-        (("unet3d-shapenet", "--sizes", "0"), "--sizes '0' has a number below 1"),
+        (
+            ("unet3d-shapenet", "--batches", "one"),
+            "--batches must be whole numbers above 0, got 'one'",
+        ),
+        (("unet3d-shapenet", "--sizes", "0"), "--sizes must be whole numbers above 0, got '0'"),
     ],
 )
 def test_errors_say_what_to_do(ranp, arguments, message):

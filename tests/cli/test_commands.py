@@ -15,7 +15,8 @@ from ranp.cli._networks import Network
 from ranp.cli._options import Device, Optimizer, ScoringOptions
 from ranp.cli._scoring import open_source
 from ranp.models import find_network, network_names
-from ranp.progress import progress, rate
+from ranp.progress import ScoringBar, format_rate
+from ranp.pruning import Scores
 from ranp.resources import training_memory
 from tests.cli import factories
 
@@ -62,9 +63,9 @@ def test_version(ranp):
         (["profile", "tests.cli.factories:number", *INPUT], 2, "must be an nn.Module, got int"),
         (["profile", "tests.cli.factories:NOT_A_FUNCTION", *INPUT], 2, "cannot be called"),
         (["profile", SMALL], 2, "--input"),
-        (["profile", "unet3d-shapenet", "--input", "1,64,64"], 2, "3 dimensions"),
+        (["profile", "unet3d-shapenet", "--input", "1,64,64"], 2, "must have 5 dimensions"),
         (["profile", "unet3d-shapenet", "--input", "1,3,64,64,64"], 2, "3 channels"),
-        (["profile", "unet3d-shapenet", "--input", "1,1,a"], 2, "not a shape"),
+        (["profile", "unet3d-shapenet", "--input", "1,1,a"], 2, "--input must be whole numbers"),
         (["profile", SMALL, "--input", "1,2,8,8,8"], 5, "check the example input"),
         (["prune", SMALL, *INPUT, "--method", "rnap-f", "--sparsity", ".5"], 2, "'ranp-f'"),
         (["prune", SMALL, *INPUT, "--sparsity", ".5"], 2, "--data"),
@@ -397,12 +398,14 @@ def test_more_generated_samples_begin_with_the_fewer(name):
 
 def test_progress_shows_rate_and_what_was_done_before(capsys, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with progress(False, "scoring", total=8, done=6) as step:
-        step()
-        step()
+    scores = Scores(batches=1, fan_in={}, sums={}, settings={}, fingerprint="")
+    with ScoringBar() as bar:
+        bar.on_start(done=6, total=8)
+        bar.on_batch(scores)
+        bar.on_batch(scores)
     shown = capsys.readouterr().err
     assert "8/8" in shown and "/s" in shown
-    assert [rate(speed) for speed in (None, 12.34, 1.0, 0.25)] == [
+    assert [format_rate(speed) for speed in (None, 12.34, 1.0, 0.25)] == [
         "", "12.3/s", "1.0/s", "4.0 s each",
     ]  # fmt: skip
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ranp.cli.data import app
-from ranp.datasets import DATASETS
+from ranp.datasets import DATASETS, draw_cases, synthetic_cases
 from ranp.errors import UsageError
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -50,6 +50,13 @@ def test_show_draws_a_picture(kind, written, tmp_path):
     shown = json.loads(result.stdout)
     assert shown["picture"] == str(picture)
     assert len(set(shown["cases"])) == 2
+
+
+def test_drawn_cases_are_spread_evenly(tmp_path):
+    cases = synthetic_cases("volumes", size=8, samples=8, seed=0)
+    drawn = draw_cases("volumes", cases, 4, tmp_path / "four.png")
+    assert drawn == ["volumes-00000", "volumes-00002", "volumes-00004", "volumes-00006"]
+    assert draw_cases("volumes", cases, 100, tmp_path / "all.png") == list(cases.ids)
 
 
 def test_verify_json_and_exit_code_4(tmp_path):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import ranp
@@ -57,6 +58,10 @@ def test_train_and_evaluate_by_name(tmp_path):
     assert plan.method == "squared"
     scores = json.loads(run(tmp_path, "evaluate", "run", "--json"))
     assert 0 <= scores["metrics"]["dice box"] <= 1
+    case = next((tmp_path / "run/data").glob("*.npz"))
+    printed = run(tmp_path, "predict", "run", case, "box.npz")
+    with np.load(tmp_path / "box.npz") as arrays:
+        assert printed == f"box.npz: voxels: {arrays['y'].sum()}\n"
 
 
 @pytest.mark.slow

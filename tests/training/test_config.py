@@ -143,6 +143,14 @@ def test_a_recipe_scales_itself_to_the_data(tmp_path):
     assert load_config("volumes-resnet3d").network.options["classes"] == 10
 
 
+def test_a_network_of_ones_own_is_not_scaled(tmp_path):
+    synthesise("volumes", tmp_path / "set", cases=6, size=20, seed=0, classes=3)
+    own = {"network.name": "package.module:factory", "network.options": {}}
+    config = load_config("volumes-resnet3d", data=tmp_path / "set", changes=own)
+    assert config.network.options == {}
+    assert config.data.size == 24
+
+
 def test_patches_shrink_until_a_training_step_fits(tmp_path):
     synthesise("decathlon", tmp_path / "set", cases=3, size=32, seed=0)
 

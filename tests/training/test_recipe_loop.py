@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
-from ranp.training.config import Config
+from ranp.training.config import Config, load_config
 from ranp.training.job import Job
 from ranp.training.networks import build_network
 from ranp.training.preparation import fresh_network, open_splits
@@ -72,3 +74,17 @@ def test_trainings_with_other_settings_are_other_trainings(
         for config in (tiny(), tiny(), tiny(seed=1), tiny(optimizer__lr=0.1), tiny(epochs=3))
     }
     assert len(names) == 3  # the seed is no setting of a training function
+
+
+def test_it_scores_with_the_loss_that_pruning_takes(tmp_path: Path) -> None:
+    changes = {"data.options.loss": "authors", "data.cases": 5, "data.generated_size": 24}
+    config = load_config("brats-unet3d", smoke=True, changes=changes)
+    samples, loss = RecipeLoop(Job(config, tmp_path)).score_with()
+    target = next(iter(samples))[1]["y"]
+    output = torch.zeros(1, 5, *target.shape[1:])  # all five classes are equally likely
+    dice = [
+        2 * 0.2 * count / (0.2 * target.numel() + count)
+        for count in (int((target == label).sum()) for label in range(1, 5))
+    ]
+    expected = math.log(5) + 0.25 * sum(1 - each for each in dice)
+    assert float(loss(output, {"y": target})) == pytest.approx(expected, rel=1e-4)

@@ -25,7 +25,7 @@ app = typer.Typer(
 _PANELS = {
     "Prune": "demo profile prune fit score plan search inspect methods",
     "Train": "train evaluate predict runs",
-    "Look": "report compare race reproduce",
+    "Compare and report": "report compare race reproduce",
     "Measure": "bench doctor",
     "Deploy": "export",
 }

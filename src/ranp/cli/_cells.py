@@ -24,12 +24,12 @@ class CellOptions:
     jobs: Annotated[
         str,
         typer.Option(
-            help="Processes on this machine, or slurm: a job array with a job for each cell. "
-            "Threads of each are those of OMP_NUM_THREADS."
+            help="Number of processes on this machine, or slurm for a job array with one job per "
+            "cell. Each process takes OMP_NUM_THREADS threads."
         ),
     ] = "1"
     recompute: Annotated[
-        bool, typer.Option("--recompute", help="Compute again what other code has computed.")
+        bool, typer.Option("--recompute", help="Recompute results of other code.")
     ] = False
 
     def parse_jobs(self) -> Jobs:
@@ -69,7 +69,7 @@ def cell_progress(output: Output, unit: str, describe: Any) -> Iterator[OnCell]:
 
     counted = (BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
     bar = progress_bar(unit, *counted, "{task.description}", quiet=output.quiet)
-    with going_on(), bar:
+    with resume_hint(), bar:
         task = bar.add_task("", total=None)
 
         def on_cell(cell: Mapping[str, Any], done: int, total: int) -> None:
@@ -82,8 +82,8 @@ def cell_progress(output: Output, unit: str, describe: Any) -> Iterator[OnCell]:
 
 
 @contextmanager
-def going_on() -> Iterator[None]:
-    """Let an interruption say that the same command goes on."""
+def resume_hint() -> Iterator[None]:
+    """Add to the message of an interruption that the same command resumes the work."""
     from ranp.signals import Interrupted
 
     try:

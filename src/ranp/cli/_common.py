@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def show(readable: RenderableType) -> None:
-    """Print a result to stdout; text as it is, without line breaks of ours."""
+    """Print a result to stdout; plain text is not wrapped."""
     if isinstance(readable, str):
         typer.echo(readable)
         return
@@ -84,8 +84,8 @@ def next_command(
         if value is True:
             words.append(option)
             continue
-        for each in value if isinstance(value, (list, tuple)) else [value]:
-            words += [option, str(each)]
+        for item in value if isinstance(value, (list, tuple)) else [value]:
+            words += [option, str(item)]
     return shlex.join(words)
 
 

@@ -10,7 +10,7 @@ import typer
 
 from ranp.cli._options import InputOption
 from ranp.errors import UsageError
-from ranp.user_code import call_factory
+from ranp.user_code import call_factory, refuse_stored_code
 
 if TYPE_CHECKING:
     from torch import nn
@@ -121,21 +121,21 @@ def _with_input(
 ) -> Network:
     from ranp.graph import with_batch
 
-    if spec is None and shape is None:
-        raise UsageError(f"say what input '{name}' takes, such as --input 1,1,64,64,64")
     if shape is None:
-        assert spec is not None
+        if spec is None:
+            raise UsageError(f"say what input '{name}' takes, such as --input 1,1,64,64,64")
         return Network(name, model, spec.input_shape, spec)
     shape = with_batch(model, shape)
-    if spec is not None and len(shape) != len(spec.input_shape):
+    if spec is None:
+        return Network(name, model, shape, spec)
+    if len(shape) != len(spec.input_shape):
         raise UsageError(
-            f"input {shape} has {len(shape)} dimensions, and {name} takes "
-            f"{len(spec.input_shape)}: batch, channels, then space, such as "
-            f"{','.join(map(str, spec.input_shape))}"
+            f"--input must have {len(spec.input_shape)} dimensions for {name} (batch, channels, "
+            f"then space), got {shape}; write {','.join(map(str, spec.input_shape))}"
         )
-    if spec is not None and shape[1] != spec.input_shape[1]:
+    if shape[1] != spec.input_shape[1]:
         raise UsageError(
-            f"input {shape} has {shape[1]} channels, and {name} takes {spec.input_shape[1]}"
+            f"--input must have {spec.input_shape[1]} channels for {name}, got {shape[1]}"
         )
     return Network(name, model, shape, spec)
 
@@ -159,23 +159,20 @@ def load_planned(
             f"plan '{path}' was made in Python and does not say which network it is for; "
             "name it: --network package.module:factory"
         )
-    if network is None and ":" in name:
-        raise UsageError(
-            f"the network is code of yours; name it again: --network {name} "
-            "(a stored file alone must not import code)"
-        )
+    if network is None:
+        refuse_stored_code(name)
     (stored,) = plan.inputs["args"]
     return plan, load_network(name, input_text or ",".join(map(str, stored["tensor"])))
 
 
 def parse_shape(text: str | None) -> tuple[int, ...] | None:
-    """Return a shape from comma-separated numbers."""
-    if text is None:
-        return None
-    try:
-        shape = tuple(int(part) for part in text.split(","))
-    except ValueError as error:
-        raise UsageError(f"'{text}' is not a shape; write 1,1,64,64,64") from error
-    if min(shape) < 1:
-        raise UsageError(f"input shape {shape} has a size below 1")
-    return shape
+    """Return the shape of an option `--input`, if it was given."""
+    return None if text is None else parse_sizes(text, "--input", "1,1,64,64,64")
+
+
+def parse_sizes(text: str, option: str, example: str) -> tuple[int, ...]:
+    """Return the comma-separated sizes of an option; an error shows the example."""
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise UsageError(f"{option} must be whole numbers above 0, got '{text}'; write {example}")
+    return tuple(int(part) for part in parts)

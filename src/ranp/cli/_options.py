@@ -67,14 +67,14 @@ FloorOption = Annotated[
     typer.Option(
         parser=_floor,
         metavar="INTEGER|auto",
-        help="Least number of neurons that every layer keeps; auto takes what the network needs.",
+        help="Minimum number of neurons of every layer; auto takes what the network needs.",
     ),
 ]
 OutOption = Annotated[
     Path | None, typer.Option("--out", help="Directory for plan, scores, fresh weights and report.")
 ]
 ScoresOption = Annotated[
-    Path | None, typer.Option(help="Made by `ranp score`; scored anew if not given.")
+    Path | None, typer.Option(help="File that `ranp score` wrote; scored here if not given.")
 ]
 ProtectOption = Annotated[
     list[str] | None,
@@ -238,7 +238,8 @@ class ScoringOptions:
         typer.Option(help="package.module:function(output, target); cross-entropy by default."),
     ] = None
     samples: Annotated[
-        int | None, typer.Option(min=1, help="Samples to score with, at the most; 8 by default.")
+        int | None,
+        typer.Option(min=1, help="Maximum number of samples to score with; 8 by default."),
     ] = None
     per: Annotated[
         Per,
@@ -280,4 +281,4 @@ def _parameters(group: Any) -> list[inspect.Parameter]:
     """Return the fields of a group as keyword parameters."""
     hints = get_type_hints(group, include_extras=True)
     parameters = inspect.signature(group).parameters.values()
-    return [each.replace(annotation=hints[each.name]) for each in parameters]
+    return [p.replace(annotation=hints[p.name]) for p in parameters]

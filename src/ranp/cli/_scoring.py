@@ -20,6 +20,7 @@ from ranp.cli._networks import Network
 from ranp.cli._options import Output, ScoringOptions
 from ranp.datasets import find_dataset, open_cases, synthetic_cases
 from ranp.datasets.loader import Loader
+from ranp.datasets.voxels import EMPTY
 from ranp.errors import UsageError
 from ranp.peeking import Batches, peek
 from ranp.pipeline import Scoring
@@ -32,8 +33,6 @@ from ranp.user_code import BlamedLoader, blame, load_loader, load_object
 
 DEFAULT_SAMPLES = 8
 """Samples to score with if nothing else is said."""
-
-_IGNORED = 255
 
 
 @dataclass(frozen=True)
@@ -80,8 +79,8 @@ class Source:
 
 
 def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
-    """Return the cross-entropy; voxels that hold nothing are ignored."""
-    return functional.cross_entropy(output, target, ignore_index=_IGNORED)
+    """Return the cross-entropy; empty voxels are ignored."""
+    return functional.cross_entropy(output, target, ignore_index=EMPTY)
 
 
 def open_source(
@@ -194,7 +193,7 @@ class ScoringListener(ScoringBar):
     Args:
         output: Whether bar and messages are shown.
         keep: File that the scores go to as soon as they are there, or interrupted.
-        on_interrupt: Called with the scores so far and the exit code, if a signal came.
+        on_interrupt: Called with the scores so far, if a signal came.
     """
 
     def __init__(
@@ -202,7 +201,7 @@ class ScoringListener(ScoringBar):
         output: Output,
         *,
         keep: Path | None = None,
-        on_interrupt: Callable[[Scores, int], None] = lambda scores, code: None,
+        on_interrupt: Callable[[Scores], None] = lambda scores: None,
     ) -> None:
         super().__init__(shown=not output.quiet)
         self._output, self._keep, self._on_interrupt = output, keep, on_interrupt
@@ -221,7 +220,7 @@ class ScoringListener(ScoringBar):
         """Keep the scores, say how stable the choice is, end the command if a signal came."""
         super().on_scored(scores, verdict)
         if self._stop.number:
-            self._on_interrupt(scores, 128 + self._stop.number)
+            self._on_interrupt(scores)
             raise typer.Exit(128 + self._stop.number)
         if self._keep is not None:
             scores.save(self._keep)
@@ -236,7 +235,7 @@ class ScoringListener(ScoringBar):
 
 def keep_interrupted(
     context: typer.Context, out: Path | None, then: Callable[[Path], str], **scoring: Any
-) -> Callable[[Scores, int], None]:
+) -> Callable[[Scores], None]:
     """Return what a command does when its scoring is interrupted: keep it for `ranp score`.
 
     Args:
@@ -246,7 +245,7 @@ def keep_interrupted(
         scoring: Options of `ranp score` that differ from those of the command.
     """
 
-    def keep(scores: Scores, code: int) -> None:
+    def keep(scores: Scores) -> None:
         kept = _new_file() if out is None else out / "scores.safetensors"
         scores.save(kept)
         options = {"out": kept, "resume": True, "per": scores.settings["per"], **scoring}

@@ -67,7 +67,7 @@ class TrainingOptions(RecipeOptions):
     train: Annotated[
         str | None,
         typer.Option(
-            help="Your training function, as package.module:function, in the place of a recipe: "
+            help="Your training function, as package.module:function, instead of a recipe: "
             "train(model, seed) yields a metric, or metrics by name, at every check-in."
         ),
     ] = None
@@ -89,7 +89,7 @@ class TrainingOptions(RecipeOptions):
     floor: FloorOption = 0
     cost: Annotated[
         float,
-        typer.Option(help="Most that a race may cost, as a share of the training that follows."),
+        typer.Option(help="Maximum cost of a race, as a share of the training that follows."),
     ] = 0.05
 
     def check(self) -> None:
@@ -102,16 +102,16 @@ class TrainingOptions(RecipeOptions):
             if self.length is not None or self.loss is not None:
                 raise UsageError("--recipe says how to train; leave out --length and --loss")
         elif self.recipe is not None or self.settings or self.smoke:
-            raise UsageError("--train stands in the place of a recipe; give one of them")
+            raise UsageError("--train replaces a recipe; give one of them")
         elif self.network is None:
             raise UsageError("--train needs the network that is trained; give --network")
 
     @property
     def directory(self) -> Path | None:
         """The data set's directory, for a recipe."""
-        if self.data is not None and not Path(self.data).is_dir():
-            raise UsageError(f"data directory '{self.data}' does not exist")
-        return None if self.data is None else Path(self.data)
+        from ranp.datasets.access import existing_directory
+
+        return None if self.data is None else existing_directory(self.data)
 
     def config(self) -> Config:
         """Read and resolve the recipe."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ranp.cli._common import ensure_out
-from ranp.cli._networks import load_network, load_planned
+from ranp.cli._networks import load_network, load_planned, parse_sizes
 from ranp.cli._options import Output, ScoringOptions, grouped
 from ranp.cli._training import FactoryOption
 from ranp.errors import UsageError
@@ -46,7 +47,7 @@ def command(
     sizes: Annotated[
         str | None, typer.Option(help="Edges of the volumes (or frames), such as 32,64.")
     ] = None,
-    batches: Annotated[str, typer.Option(help="Batch sizes.")] = "1,2",
+    batches: Annotated[str, typer.Option(help="Batch sizes, such as 1,2.")] = "1,2",
     mode: Annotated[
         Literal["both", "train", "inference"], typer.Option(help="What to measure.")
     ] = "both",
@@ -72,7 +73,8 @@ def command(
     from ranp.speed.bench import compare_speed
 
     ensure_out(out)
-    edges, samples = _numbers(sizes, "--sizes"), _numbers(batches, "--batches")
+    edges = () if sizes is None else parse_sizes(sizes, "--sizes", "32,64")
+    samples = parse_sizes(batches, "--batches", "1,2")
     if threads is not None:
         torch.set_num_threads(threads)
     pair = _open(target, network, output)
@@ -110,19 +112,7 @@ def command(
     output.say("Next: ranp doctor says what slows this machine down.")
 
 
-def _numbers(text: str | None, option: str) -> list[int]:
-    if text is None:
-        return []
-    try:
-        numbers = [int(part) for part in text.split(",")]
-    except ValueError as error:
-        raise UsageError(f"{option} must be whole numbers, got '{text}'; write 1,2") from error
-    if min(numbers) < 1:
-        raise UsageError(f"{option} '{text}' has a number below 1")
-    return numbers
-
-
-def _spaces(shape: tuple[int, ...], edges: list[int]) -> list[tuple[int, ...]]:
+def _spaces(shape: tuple[int, ...], edges: Sequence[int]) -> list[tuple[int, ...]]:
     """Return shapes of a sample: of volumes every edge changes, of clips that of the frames."""
     _, channels, depth, *frame = shape
     if not edges:

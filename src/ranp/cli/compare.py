@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ranp.cli._cells import CellOptions, cell_progress, going_on
+from ranp.cli._cells import CellOptions, cell_progress, resume_hint
 from ranp.cli._common import command_line
 from ranp.cli._networks import parse_shape
 from ranp.cli._options import Coupling, Output, grouped
@@ -29,7 +29,7 @@ def command(
     methods: Annotated[
         str,
         typer.Option(
-            help="Names out of `ranp methods`, and full, separated by commas; race with --train."
+            help="Comma-separated names of `ranp methods`, and full; with --train also race."
         ),
     ] = DEFAULT_METHODS,
     budget: Annotated[
@@ -39,12 +39,12 @@ def command(
             "activations=200MB; may be repeated. By default flops=10%."
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How many runs of each.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of runs of each method.")] = 3,
     coupling: Annotated[
         Coupling, typer.Option(help="How tied channels are decided, with --train.")
     ] = "paper",
     out: Annotated[
-        Path | None, typer.Option(help="For results and all runs; by default below out/.")
+        Path | None, typer.Option(help="Directory for results and runs; by default below out/.")
     ] = None,
 ) -> None:
     """Bring methods to the same cost, train them from several seeds, and test the differences.
@@ -52,6 +52,7 @@ def command(
     Stopped at any time, the same command goes on; started several times, the processes share the
     work out.
     """
+    from ranp.experiments.evaluation import write_comparison
     from ranp.report.comparison_tables import terminal
 
     training.check()
@@ -65,7 +66,7 @@ def command(
         config = training.config()
         out = out or Path("out") / f"compare-{config.recipe}{'-smoke' if training.smoke else ''}"
         result = _compare_recipe(training, config, names, budgets, seeds, out, cells, output)
-    files = _write(result, out)
+    files = write_comparison(result, out, command_line())
     output.show({"files": [str(path) for path in files], **result}, terminal(result))
     output.say(f"Written: {files[0]} and {', '.join(path.name for path in files[1:])}")
     output.say(f"Next: open {out / 'comparison.html'} in a browser")
@@ -84,8 +85,8 @@ def _compare_loop(
     from ranp.experiments.comparing import compare
     from ranp.resources.budgets import split_budgets
 
-    with going_on():
-        found = compare(
+    with resume_hint():
+        comparison = compare(
             load_factory(training.network),
             load_object(str(training.train), "training function"),
             methods=names,
@@ -102,7 +103,7 @@ def _compare_loop(
             recompute=cells.recompute,
             tell=output.say,
         )
-    return dict(found.result)
+    return dict(comparison.result)
 
 
 def _compare_recipe(
@@ -160,29 +161,3 @@ def _duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def _write(result: dict[str, Any], out: Path) -> list[Path]:
-    """Write all forms of the result; the picture where matplotlib is installed."""
-    from importlib.util import find_spec
-
-    from ranp.files import write_sealed_json, write_text
-    from ranp.report.comparison import render_comparison
-    from ranp.report.comparison_tables import markdown, page, runs_csv, summary_csv
-
-    names = ["comparison.md", "comparison.csv", "runs.csv", "comparison.json", "comparison.html"]
-    files = [out / name for name in names]
-    write_text(files[0], markdown(result))
-    write_text(files[1], summary_csv(result))
-    write_text(files[2], runs_csv(result))
-    write_sealed_json(files[3], result)
-    if any(row["accuracy"] for at in result["budgets"] for row in at["rows"]):
-        title = f"Methods compared: {result['recipe']}"
-        content = page(result, title=title, command=command_line())
-        write_text(files[4], render_comparison(content))
-        if find_spec("matplotlib") is not None:
-            from ranp.report.comparison_figure import draw_comparison
-
-            files.append(out / "comparison.svg")
-            draw_comparison(files[-1], result)
-    return [path for path in files if path.exists()]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +12,7 @@ import typer
 from ranp.cli._options import Output, SplitOption, grouped
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.progress import Progress, TaskID
 
     from ranp.datasets.verification import Report
 
@@ -37,13 +39,12 @@ def synth(
     classes: Annotated[
         int | None, typer.Option(help="Classes, 10 by default (ucf101, clips and volumes).")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Same seed, same files.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed; the same seed writes the same files.")] = 0,
 ) -> None:
     """Write a synthetic data set in a real one's format."""
     from ranp.datasets import synthesise
 
-    with _progress(output) as bar:
-        bar.add_task(f"writing {kind}", total=None)
+    with _progress(output, f"writing {kind}"):
         synthesise(kind, out, cases=cases, size=size, seed=seed, classes=classes)
     record = {"kind": kind, "directory": str(out), "cases": cases, "seed": seed}
     output.show(record, f"{cases} synthetic {kind} cases in {out}")
@@ -63,8 +64,7 @@ def verify(
     """Read every case once and list all that is wrong; exit code 4 if anything is."""
     from ranp import datasets
 
-    with _progress(output) as bar:
-        task = bar.add_task(f"verifying {kind}", total=None)
+    with _progress(output, f"verifying {kind}") as (bar, task):
         report = datasets.verify(
             kind,
             directory,
@@ -96,24 +96,23 @@ def show(
     from ranp.datasets import draw_cases, find_dataset, open_cases
 
     opened = open_cases(kind, directory, split, size=size)
-    count = min(cases, len(opened))
-    indices = [index * len(opened) // count for index in range(count)]
-    with _progress(output) as bar:
-        bar.add_task(f"drawing {kind}", total=None)
-        draw_cases(kind, opened, indices, out)
-    shown = [opened.ids[index] for index in indices]
-    record = {"kind": kind, "picture": str(out), "cases": shown}
-    output.show(record, f"{out}: {', '.join(shown)}")
+    with _progress(output, f"drawing {kind}"):
+        drawn = draw_cases(kind, opened, cases, out)
+    record = {"kind": kind, "picture": str(out), "cases": drawn}
+    output.show(record, f"{out}: {', '.join(drawn)}")
     output.say(f"Next: ranp train {find_dataset(kind).recipe} --data {directory}")
 
 
-def _progress(output: Output) -> Progress:
+@contextmanager
+def _progress(output: Output, title: str) -> Iterator[tuple[Progress, TaskID]]:
+    """Show a progress bar of one task, whose length is not known yet."""
     from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 
     from ranp.display import progress_bar
 
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return progress_bar(*columns, quiet=output.quiet)
+    with progress_bar(*columns, quiet=output.quiet) as bar:
+        yield bar, bar.add_task(title, total=None)
 
 
 def _describe(report: Report) -> str:
@@ -121,7 +120,9 @@ def _describe(report: Report) -> str:
     for heading, counts in report.counts.items():
         lines.append(f"  {heading}: " + ", ".join(f"{name} ({n})" for name, n in counts.items()))
     lines += [f"  note: {note}" for note in report.notes]
-    lines += [f"  WRONG {each.path}: {each.reason}" for each in report.problems[:_SHOWN_PROBLEMS]]
+    lines += [
+        f"  WRONG {problem.path}: {problem.reason}" for problem in report.problems[:_SHOWN_PROBLEMS]
+    ]
     if (more := len(report.problems) - _SHOWN_PROBLEMS) > 0:
         lines.append(f"  ... and {more} more; --json lists all")
     lines.append("all is well" if report.ok else f"{len(report.problems)} problems")

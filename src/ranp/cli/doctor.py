@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ranp.cli._options import Device, Output, grouped
-from ranp.errors import UsageError, suggest
+from ranp.errors import lookup
 
 
 @grouped
@@ -39,8 +39,7 @@ def _check_memory(device: Device | None, networks: list[str] | None, output: Out
     from ranp.resources.budgets import describe
 
     for name in networks or ():
-        if name not in NETWORKS:
-            raise UsageError(f"unknown network '{name}'.{suggest(name, NETWORKS)}")
+        lookup(NETWORKS, name, "network")
     where = device or default_device()
     output.say("Each network is trained for a step in a process of its own; this takes minutes.")
     rows = []
@@ -49,7 +48,7 @@ def _check_memory(device: Device | None, networks: list[str] | None, output: Out
         error = "" if row.error is None else f", {100 * row.error:+.1f} %"
         output.say(f"{row.network}, {row.optimizer}, {row.precision}{error}")
     correction = keep_correction(where, rows)
-    found = {**vars(correction), "version": __version__, "rows": [r.to_dict() for r in rows]}
+    record = {**vars(correction), "version": __version__, "rows": [r.to_dict() for r in rows]}
     lines = [
         f"ranp {__version__}, {correction.device}, {correction.date}\n",
         "| network | input | optimizer | precision | predicted | measured | error |",
@@ -66,7 +65,7 @@ def _check_memory(device: Device | None, networks: list[str] | None, output: Out
         cells += ["" if row.error is None else f"{100 * row.error:+.1f} %"]
         lines.append(f"| {' | '.join(cells)} |")
     factors = ", ".join(f"{name}: {factor:.3f}" for name, factor in correction.factors.items())
-    output.show(found, "\n".join([*lines, f"\nCorrection by precision: {factors}"]))
+    output.show(record, "\n".join([*lines, f"\nCorrection by precision: {factors}"]))
     output.say("`ranp fit` on this device multiplies its predictions with it from now on.")
 
 
@@ -78,23 +77,27 @@ def _explain(output: Output) -> None:
     from ranp.report.terminal import table
     from ranp.speed.doctor import diagnose
 
-    found = diagnose()
+    diagnosis = diagnose()
     about = table("", "", title="This machine")
-    for name, value in found.machine.items():
+    for name, value in diagnosis.machine.items():
         is_size = name.endswith("_bytes") and value is not None
         shown = f"{value / 2**30:.1f} GiB" if is_size else str(value)
         about.add_row(name.removesuffix("_bytes"), Text(shown))
-    traps = [finding for finding in found.findings if finding.is_trap]
+    traps = [finding for finding in diagnosis.findings if finding.is_trap]
     lines: list[Text] = []
-    for finding in sorted(traps, key=lambda each: -(each.factor or 0.0)):
+    for finding in sorted(traps, key=lambda trap: -(trap.factor or 0.0)):
         cost = f" ({finding.factor:.1f} x)" if finding.factor else ""
         lines += [
             Text(f"! {finding.name}{cost}", style="bold"),
             Text(f"  {finding.measured}"),
             Text(f"  do: {finding.advice}"),
         ]
-    fine = [Text(f"- {each.name}: {each.measured}") for each in found.findings if not each.is_trap]
+    fine = [
+        Text(f"- {finding.name}: {finding.measured}")
+        for finding in diagnosis.findings
+        if not finding.is_trap
+    ]
     headings = [Text(heading, style="bold") for heading in ("Traps", "Fine")]
     parts = Group(about, "", headings[0], *lines, "", headings[1], *fine)
-    output.show(found.to_dict(), parts)
+    output.show(diagnosis.to_dict(), parts)
     output.say("Next: ranp bench NET --optimize shows what the way round is worth.")

@@ -117,9 +117,8 @@ def _open_run(directory: Path, trained: TrainedOptions, shape: tuple[int, ...] |
 
     job, model = load_run(directory, **trained.keywords())
     if shape is None:
-        data = job.config.data
         try:
-            case = open_split(job, "validation", data.validation_size or data.size)[0]
+            case = open_split(job, "validation", job.config.data.size_in_validation)[0]
         except RanpError as error:
             raise UsageError(
                 f"{error}; without the run's data say what the network takes: --input 1,1,64,64,64"

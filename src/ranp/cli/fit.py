@@ -89,11 +89,11 @@ def command(
     step = training.step(batch, net.input_shape[1:])
     traced = net.trace(None, choosing.protect)
     loaded = None if scores is None else Scores.load(scores)
-    together = 1
+    scored_batch = 1
     if row.needs_data and loaded is None:
-        scoring, together = _scored_at(net, traced, scoring)
+        scoring, scored_batch = _scored_at(net, traced, scoring)
     methods = [] if loaded else [row]
-    source = open_source(net, methods, scoring, batch=together, seed=choosing.seed)
+    source = open_source(net, methods, scoring, batch=scored_batch, seed=choosing.seed)
     about = None
     if loaded is None and row.needs_scores:
         smaller = net.spec is not None and scoring.size not in (None, net.input_shape[-1])
@@ -108,7 +108,7 @@ def command(
                 context, "fit", network, scores=kept, out=out, without=set(SCORING) - {"batch"}
             ),
             input_shape=",".join(map(str, net.input_shape)),
-            batch=together,
+            batch=scored_batch,
             size=scoring.size,
         ),
     )
@@ -139,5 +139,5 @@ def _scored_at(net: Network, traced: Traced, scoring: ScoringOptions) -> tuple[S
     if net.spec is None or scoring.size is not None:
         return scoring, 1
     samples = scoring.samples or DEFAULT_SAMPLES
-    size, together = scoring_size(traced, net.input_shape, partial(volume, net), samples)
-    return replace(scoring, size=size), together
+    size, scored_batch = scoring_size(traced, net.input_shape, partial(volume, net), samples)
+    return replace(scoring, size=size), scored_batch

@@ -31,7 +31,7 @@ def prune(
         str, typer.Option("-p", "--plans", help="Name of the plans to prune.")
     ] = "nnUNetPlans",
     sparsity: Annotated[
-        float | None, typer.Option(help="Share of neurons to remove, in the place of budgets.")
+        float | None, typer.Option(help="Share of neurons to remove, instead of budgets.")
     ] = None,
     method: Annotated[
         str, typer.Option(help="See `ranp methods`; race trains several a little, keeps the best.")
@@ -53,7 +53,7 @@ def prune(
     ] = None,
     cost: Annotated[
         float | None,
-        typer.Option(help="Most that a race may cost, as a share of the training; 0.05 if none."),
+        typer.Option(help="Maximum cost of a race, as a share of the training; by default 0.05."),
     ] = None,
     fold: Annotated[
         str, typer.Option(help="Fold whose training cases are scored with, or all.")
@@ -68,7 +68,7 @@ def prune(
     device: Annotated[
         Literal["cpu", "cuda"], typer.Option(help="What the network will be trained on.")
     ] = "cuda",
-    seed: Annotated[int, typer.Option(help="For batches and fresh weights.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of batches and fresh weights.")] = 0,
 ) -> None:
     """Prune a configuration of nnU-Net's plans, and write plans for the slim network."""
     from ranp.integrations.nnunet import prune_plans, slim_plans_summary
@@ -76,7 +76,7 @@ def prune(
 
     if fold != "all" and not fold.isdecimal():
         raise UsageError(f"fold must be a number or 'all', got '{fold}'")
-    made = prune_plans(
+    slim = prune_plans(
         dataset,
         configuration,
         plans,
@@ -99,15 +99,15 @@ def prune(
         tell=output.say,
     )
     if output.as_json:
-        about = {"plans": str(made.path), "report": str(made.report), **to_dict(made.about)}
-        race = {} if made.race is None else {"race": made.race.to_dict()}
+        about = {"plans": str(slim.path), "report": str(slim.report), **to_dict(slim.about)}
+        race = {} if slim.race is None else {"race": slim.race.to_dict()}
         show_json({"configuration": configuration, **about, **race})
     else:
-        if made.race is not None:
-            show(made.race)
-        show(slim_plans_summary({configuration: made.about}))
-    output.say(f"Plans in {made.path}. Look at {made.report}.")
-    options = {"-p": made.name, "-tr": trainer, "-device": device}
+        if slim.race is not None:
+            show(slim.race)
+        show(slim_plans_summary({configuration: slim.about}))
+    output.say(f"Plans in {slim.path}. Look at {slim.report}.")
+    options = {"-p": slim.name, "-tr": trainer, "-device": device}
     output.say(f"Next: {_train_command(dataset, configuration, fold, options)}")
 
 
@@ -133,10 +133,10 @@ def show_plans(
     from ranp.integrations.nnunet.plans import report_folder
     from ranp.integrations.nnunet.summary import to_dict
 
-    found = read_slim_plans(plans)
-    values = {name: to_dict(about) for name, about in found.items()}
-    output.show(values, slim_plans_summary(found))
-    for name in found:
+    configurations = read_slim_plans(plans)
+    values = {name: to_dict(about) for name, about in configurations.items()}
+    output.show(values, slim_plans_summary(configurations))
+    for name in configurations:
         page = report_folder(plans, name) / "report.html"
         if page.exists():
             output.say(f"Look at {page}.")

@@ -20,7 +20,7 @@ def command(
     ],
     choosing: ChoiceOptions,
     output: Output,
-    out: Annotated[Path, typer.Option("--out", help="Where the plan goes.")] = Path("plan.json"),
+    out: Annotated[Path, typer.Option("--out", help="File for the plan.")] = Path("plan.json"),
 ) -> None:
     """Decide from scores which neurons are kept."""
     from ranp.files import ensure_directory
@@ -35,8 +35,8 @@ def command(
     traced = net.trace(None, choosing.protect)
     with output.infeasible_as_json(net.name, choice.method.name, sparsity):
         chooser = make_chooser(traced, choice, Scoring(scores=loaded))
-        made = make_plan(chooser, sparsity, traced.protect, net.name)
-    made.save(out)
-    summary = {**made.summary(), "plan": str(out)}
-    output.show(summary, plan_summary(made.method, made.costs, made.layers))
+        plan = make_plan(chooser, sparsity, traced.protect, net.name)
+    plan.save(out)
+    summary = {**plan.summary(), "plan": str(out)}
+    output.show(summary, plan_summary(plan.method, plan.costs, plan.layers))
     output.say(f"Plan in {out}. Next: ranp.Plan.load({str(out)!r}).apply(model) in Python.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -36,12 +36,17 @@ def command(
     """Predict one volume, point cloud or video."""
     from ranp.training.inference import predict
 
-    result = predict(run, source, out, category=category, **trained.keywords())
-    if "top5" in result:
-        shown = "\n".join(f"{row['probability']:.3f}  {row['class']}" for row in result["top5"])
-    else:
-        counted = "voxels" if "voxels" in result else "points"
-        labels = ", ".join(f"{n} of label {label}" for label, n in result[counted].items())
-        shown = f"{out}: {counted}: {labels}"
-    output.show(result, shown)
+    summary = predict(run, source, out, category=category, **trained.keywords())
+    where = {"run": str(run), "input": str(source), "output": str(out)}
+    readable = "\n".join(_describe(out, name, value) for name, value in summary.items())
+    output.show({**where, **summary}, readable)
     output.say(f"Next: ranp evaluate {run}")
+
+
+def _describe(out: Path, name: str, value: Any) -> str:
+    """Return an entry of the summary that a data set's `predict` returns, for people."""
+    if isinstance(value, list):
+        return "\n".join(f"{row['probability']:.3f}  {row['class']}" for row in value)
+    if isinstance(value, dict):
+        value = ", ".join(f"{count} of label {label}" for label, count in value.items())
+    return f"{out}: {name}: {value}"

@@ -28,14 +28,14 @@ def command(
     scoring: ScoringOptions,
     output: Output,
     sparsity: Annotated[
-        float | None, typer.Option(help="Share of neurons to remove, in the place of budgets.")
+        float | None, typer.Option(help="Share of neurons to remove, instead of budgets.")
     ] = None,
     batch: BatchOption = 1,
     auto: Annotated[
         bool,
         typer.Option(
             "--auto",
-            help="Stop scoring when the kept neurons no longer change; at the latest after "
+            help="Stop scoring when the kept neurons no longer change; after at most "
             "16 batches, or --samples.",
         ),
     ] = False,

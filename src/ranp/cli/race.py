@@ -26,7 +26,7 @@ def command(
     candidates: Annotated[
         str,
         typer.Option(
-            help="Names out of `ranp methods`, separated by commas; the others must beat the first."
+            help="Comma-separated names of `ranp methods`; the others must beat the first."
         ),
     ] = "default",
     seed: SeedOption = 0,
@@ -45,7 +45,7 @@ def command(
     arguments, following = (
         _loop(training, out) if training.recipe is None else _recipe(training, out)
     )
-    found = race(
+    result = race(
         **arguments,
         budget=split_budgets([budget]),
         candidates="default" if candidates == "default" else candidates.split(","),
@@ -56,8 +56,8 @@ def command(
         out=out,
         tell=output.say,
     )
-    found.save(out, command_line())
-    output.show(found.to_dict(), found)
+    result.save(out, command_line())
+    output.show(result.to_dict(), result)
     output.say(f"Written: {out / 'plan.json'}, race.json, race.html")
     output.say(f"Next: {following}")
 

@@ -17,7 +17,9 @@ def command(
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Where the page goes; report.html beside the run by default."),
+        typer.Option(
+            "--out", help="HTML file to write; by default report.html beside the run's files."
+        ),
     ] = None,
     quiet: QuietOption = False,
 ) -> None:

@@ -25,13 +25,13 @@ def command(
     data: Annotated[
         Path | None,
         typer.Option(
-            help="Holds the data sets, each in the directory of its name; networks whose data is "
-            "not there are left out. Without it, generated data."
+            help="Directory of the data sets, each in a directory of its name; networks whose data "
+            "is missing are left out. Without it, generated data."
         ),
     ] = None,
     scale: Annotated[
         Literal["paper", "small", "smoke"],
-        typer.Option(help="The paper's size, CPU minutes, or seconds to a minute."),
+        typer.Option(help="The paper's size, CPU minutes, or at most a minute."),
     ] = "smoke",
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, which count from 0.")] = 1,
     resources_only: Annotated[
@@ -40,10 +40,13 @@ def command(
     out: Annotated[
         Path, typer.Option(help="Directory for tables, pages, pictures and the store.")
     ] = Path("out/reproduce"),
-    listed: Annotated[bool, typer.Option("--list", help="Name all of them, and exit.")] = False,
+    listed: Annotated[
+        bool, typer.Option("--list", help="List all tables and figures, and exit.")
+    ] = False,
 ) -> None:
     """Make a table or figure of the paper, beside the paper's own figures."""
     from ranp.experiments.reproduce import EXPERIMENTS, find_experiment
+    from ranp.experiments.reproduce.scales import find_data_sets
 
     if listed:
         _list(output)
@@ -51,7 +54,7 @@ def command(
     if name is None:
         raise UsageError(f"say which: {', '.join(EXPERIMENTS)}; ranp reproduce --list says more")
     experiment = find_experiment(name)
-    found = _data_sets(data)
+    data_sets = {} if data is None else find_data_sets(data)
 
     from ranp.experiments.reproduce import reproduce
     from ranp.experiments.reproduce.study import Study
@@ -59,7 +62,7 @@ def command(
 
     jobs = cells.parse_jobs()
     store = cells.open_store(out / "cells", Study)
-    study = Study(store, scale, seeds, resources_only, found, jobs=jobs)
+    study = Study(store, scale, seeds, resources_only, data_sets, jobs=jobs)
     output.say(f"{experiment.paper}, {experiment.about}: scale {scale}, in {out}")
     with cell_progress(output, "cells", _describe) as on_cell:
         table, files = reproduce(name, study, out / scale, on_cell, command_line())
@@ -81,24 +84,6 @@ def _list(output: Output) -> None:
         result.add_row(e.name, e.paper, e.about, "yes" if e.trains else "no")
     rows = [asdict(e) for e in EXPERIMENTS.values()]
     output.show([{key: row[key] for key in row if key != "module"} for row in rows], result)
-
-
-def _data_sets(data: Path | None) -> dict[str, Path]:
-    """Return the data sets of a directory, by name."""
-    if data is None:
-        return {}
-    if not data.is_dir():
-        raise UsageError(f"data directory '{data}' does not exist")
-    from ranp.experiments.reproduce.scales import PAIRS
-
-    kinds = list(dict.fromkeys(pair.dataset for pair in PAIRS.values()))
-    found = {kind: data / kind for kind in kinds if (data / kind).is_dir()}
-    if not found:
-        raise UsageError(
-            f"'{data}' has none of the directories {', '.join(kinds)}: put each data set in the "
-            "directory of its name (a link will do)"
-        )
-    return found
 
 
 def _describe(cell: Mapping[str, Any], done: int, total: int) -> tuple[str, str | None]:

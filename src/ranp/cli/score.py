@@ -30,7 +30,7 @@ def command(
     named: NetworkOptions,
     scoring: ScoringOptions,
     output: Output,
-    out: Annotated[Path, typer.Option("--out", help="Where the scores go.")] = Path(
+    out: Annotated[Path, typer.Option("--out", help="File for the scores.")] = Path(
         "scores.safetensors"
     ),
     method: Annotated[
@@ -56,7 +56,7 @@ def command(
     traced = net.trace(source.batches, protect)
     output.say(f"Scoring {net.name} with {source.about}.")
 
-    def interrupted(scores: Scores, code: int) -> None:
+    def interrupted(scores: Scores) -> None:
         scores.save(out)
         _show(output, net.name, traced, scores, out)
         go_on = next_command(context, "score", net.name, out=out, resume=True)

@@ -48,10 +48,8 @@ def command(
     resume: Annotated[
         Literal["auto"] | None, typer.Option(help="auto: go on, if the run directory holds a run.")
     ] = None,
-    devices: Annotated[
-        int, typer.Option(min=1, help="GPUs, or processes on a CPU, of each node.")
-    ] = 1,
-    nodes: Annotated[int, typer.Option(min=1, help="Machines (torchrun or SLURM).")] = 1,
+    devices: Annotated[int, typer.Option(min=1, help="GPUs (or CPU processes) per node.")] = 1,
+    nodes: Annotated[int, typer.Option(min=1, help="Number of machines (torchrun or SLURM).")] = 1,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print the resolved settings and exit.")
     ] = False,

@@ -143,7 +143,8 @@ def synthesise(
         raise UsageError(f"the number of cases must be at least 1, got {cases}")
     if cases > MAX_CASES or size > MAX_EDGE:
         raise UsageError(
-            f"there may be {MAX_CASES} cases of size {MAX_EDGE}, got {cases} of size {size}"
+            f"cases must be at most {MAX_CASES} and their size at most {MAX_EDGE}, got {cases} of "
+            f"size {size}"
         )
     is_new = not directory.exists()
     ensure_directory(directory)
@@ -184,16 +185,22 @@ def verify(
     return summarise(name, directory, complete, checked)
 
 
-def draw_cases(name: str, cases: Cases, indices: Sequence[int], path: Path) -> None:
-    """Draw cases of an opened data set into a PNG file.
+def draw_cases(name: str, cases: Cases, count: int, path: Path) -> list[str]:
+    """Draw a few cases of an opened data set, evenly spread over it, into a PNG file.
 
     Args:
         name: Name of the data set, which decides how its cases are drawn.
         cases: The opened data set.
-        indices: Positions of the cases to draw.
+        count: Number of cases to draw; all of them if there are fewer.
         path: PNG file to write.
+
+    Returns:
+        Ids of the cases that were drawn.
     """
     import_extra("matplotlib", "pictures need matplotlib", "plot").use("agg")
-    figure = find_dataset(name).draw([cases[index] for index in indices])
+    count = min(count, len(cases))
+    samples = [cases[index * len(cases) // count] for index in range(count)]
+    figure = find_dataset(name).draw(samples)
     with atomic_write(path) as file:
         figure.savefig(file, format="png", dpi=80)
+    return [sample["id"] for sample in samples]

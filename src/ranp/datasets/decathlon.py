@@ -171,12 +171,12 @@ def _grouped(
             channels.setdefault(match["case"], {})[int(match["channel"])] = path
     wanted = list(range(len(description.modalities)))
     grouped = {}
-    for case, found in channels.items():
-        if sorted(found) == wanted:
-            grouped[case] = tuple(found[channel] for channel in wanted)
+    for case, by_channel in channels.items():
+        if sorted(by_channel) == wanted:
+            grouped[case] = tuple(by_channel[channel] for channel in wanted)
         else:
-            folder = next(iter(found.values())).parent
-            reason = f"has channels {sorted(found)}, not {wanted}"
+            folder = next(iter(by_channel.values())).parent
+            reason = f"has channels {sorted(by_channel)}, not {wanted}"
             problems.append(Problem(str(folder / case), reason))
     return grouped, problems
 

@@ -69,7 +69,7 @@ class Loader:
         *,
         training: bool,
         workers: int = 0,
-        shard: Shard = Shard(),  # noqa: B008 - frozen
+        shard: Shard = Shard(),
     ) -> None:
         """Set up a loader; nothing is read yet.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ranp.datasets.pictures import COLOURS, draw_voxels, make_figure
+from ranp.datasets.pictures import COLOURS, draw_voxels, make_grid
 from ranp.datasets.tasks import Batch, Measures, Task
 from ranp.datasets.voxels import EMPTY
 from ranp.errors import lookup
@@ -146,9 +146,8 @@ def draw_parts(samples: Sequence[Mapping[str, Any]]) -> Any:
     """Draw shapes as voxels, coloured by part, with a legend."""
     from matplotlib.lines import Line2D
 
-    columns = min(4, len(samples))
-    figure, axes = make_figure(-(-len(samples) // columns), columns, 2.6, 2.8)
-    for axis, shown in zip(axes.flat, samples, strict=False):
+    figure, axes = make_grid(len(samples))
+    for axis, shown in zip(axes, samples, strict=True):
         labels, category = shown["y"].numpy(), category_named(shown["category"])
         draw_voxels(axis, np.where(labels == EMPTY, -1, labels - category.first))
         axis.set_title(category.name, fontsize=10)

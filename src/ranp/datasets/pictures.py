@@ -35,6 +35,13 @@ def make_figure(rows: int, columns: int, width: float, height: float) -> tuple[A
     return figure, axes
 
 
+def make_grid(count: int) -> tuple[Any, list[Any]]:
+    """Return a figure and an axis for each of some pictures, four to a row."""
+    columns = min(4, count)
+    figure, axes = make_figure(-(-count // columns), columns, 2.6, 2.8)
+    return figure, list(axes.flat)[:count]
+
+
 def draw_voxels(axis: Any, colour_indices: NDArray[np.integer]) -> None:
     """Draw voxels as little cubes in a dimetric projection, the far ones first.
 

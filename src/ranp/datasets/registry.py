@@ -113,7 +113,8 @@ class Dataset:
         task_name: Name of the task in recipes and stored runs.
         task: `task(window=, metadata=)` makes the task; see `make_task`.
         predict: `predict(network, source, target, size=, metadata=, category=)` predicts one input
-            file with a `Predictor`, writes the result and returns a summary.
+            file with a `Predictor`, writes the result and returns a summary by name: counts by
+            label, rows of `class` and `probability`, or any other JSON value.
         draw: `draw(samples)` returns a matplotlib figure.
         conclude: Problems and notes that show only when all cases are seen together.
         describe: `describe(directory)` returns `Facts` for recipes that scale themselves.

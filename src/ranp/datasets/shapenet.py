@@ -190,7 +190,7 @@ def inventory(directory: Path) -> Inventory:
     if (directory / "train_data").is_dir():
         lists: dict[str, tuple[str, ...]] = {}
         roots = [directory / f"{name}_data" for name in _CHALLENGE]
-        found = [
+        inventories = [
             _pair_up(root / synset, directory / f"{name}_label" / synset, synset, splits)
             for name, root, splits in zip(_CHALLENGE, roots, ((), (), ("test",)), strict=True)
             for synset in BY_SYNSET
@@ -200,10 +200,10 @@ def inventory(directory: Path) -> Inventory:
         roots = [directory]
         folders = [directory / synset for synset in BY_SYNSET if (directory / synset).is_dir()]
         if any((folder / "points").is_dir() for folder in folders):
-            found = [_pair_up(f / "points", f / "points_label", f.name, ()) for f in folders]
+            inventories = [_pair_up(f / "points", f / "points_label", f.name, ()) for f in folders]
         else:
-            found = [_tables(folder) for folder in folders]
-    if not found:
+            inventories = [_tables(folder) for folder in folders]
+    if not inventories:
         raise UsageError(
             f"'{directory}' holds no ShapeNet part data; expected train_data/<synset>/*.pts, "
             "<synset>/points/*.pts or <synset>/*.txt"
@@ -214,7 +214,7 @@ def inventory(directory: Path) -> Inventory:
         for path in visible(root)
         if path.is_dir() and re.fullmatch(r"\d{8}", path.name) and path.name not in BY_SYNSET
     ]
-    return _joined([*found, Inventory([], strangers)], lists)
+    return _joined([*inventories, Inventory([], strangers)], lists)
 
 
 def _pair_up(points: Path, labels: Path, synset: str, splits: tuple[str, ...]) -> Inventory:
@@ -253,11 +253,11 @@ def _split_lists(directory: Path) -> dict[str, tuple[str, ...]]:
     return splits
 
 
-def _joined(found: Iterable[Inventory], lists: Mapping[str, tuple[str, ...]]) -> Inventory:
-    found = list(found)
-    shapes = [shape for part in found for shape in part.cases]
-    problems = [problem for part in found for problem in part.problems]
-    notes = sorted(note for part in found for note in part.notes)
+def _joined(inventories: Iterable[Inventory], lists: Mapping[str, tuple[str, ...]]) -> Inventory:
+    inventories = list(inventories)
+    shapes = [shape for part in inventories for shape in part.cases]
+    problems = [problem for part in inventories for problem in part.problems]
+    notes = sorted(note for part in inventories for note in part.notes)
     if lists:
         here = {shape.id for shape in shapes}
         absent = [shape for shape in lists if shape not in here]

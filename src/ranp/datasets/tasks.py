@@ -36,6 +36,10 @@ class Task(ABC):
         """Return the loss that neurons are scored with: that of training by default."""
         return self.loss(output, batch)
 
+    def scoring_forward(self, network: Network, batch: Batch) -> Tensor:
+        """Return the loss that neurons are scored with, of a network on a batch."""
+        return self.scoring_loss(network(batch["x"]), batch)
+
     @abstractmethod
     def measure(self, output: Tensor, batch: Batch) -> list[Measures]:
         """Return the measures of each case of a validation batch."""

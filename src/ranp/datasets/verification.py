@@ -64,7 +64,16 @@ class Checked:
 
 @dataclass(frozen=True)
 class Report:
-    """Result of a verification."""
+    """Result of a verification.
+
+    Attributes:
+        kind: Name of the data set.
+        directory: Directory that was verified.
+        cases: Number of cases.
+        counts: How often each value occurs, by heading (see `Checked.counts`).
+        problems: All that is wrong, with paths relative to the directory.
+        notes: Remarks that are no problems.
+    """
 
     kind: str
     directory: str

@@ -27,7 +27,7 @@ from ranp.datasets.class_folders import ClassReader, LabelledPath
 from ranp.datasets.crops import centre_corner, crop_or_pad, normalise
 from ranp.datasets.nifti import read_volume
 from ranp.datasets.parts import CATEGORIES
-from ranp.datasets.pictures import draw_voxels, make_figure
+from ranp.datasets.pictures import draw_voxels, make_grid
 from ranp.datasets.registry import Dataset, Facts, register_dataset
 from ranp.datasets.splits import stratified_folds
 from ranp.datasets.synthetic.shapes import draw_shape
@@ -274,9 +274,8 @@ def sample(index: int, *, volume: tuple[int, int, int], seed: int, classes: int)
 
 def draw(samples: Sequence[Mapping[str, Any]]) -> Any:
     """Draw occupancy as voxels, anything else as the slice in the middle."""
-    columns = min(4, len(samples))
-    figure, axes = make_figure(-(-len(samples) // columns), columns, 2.6, 2.8)
-    for axis, shown in zip(axes.flat, samples, strict=False):
+    figure, axes = make_grid(len(samples))
+    for axis, shown in zip(axes, samples, strict=True):
         grid = shown["x"][0].numpy()
         if set(np.unique(grid)) <= {0.0, 1.0}:
             draw_voxels(axis, np.where(grid > 0, 0, -1))

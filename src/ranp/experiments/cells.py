@@ -6,7 +6,6 @@ methods of a seed share its scores and its generated data, which are cells of th
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,23 +20,27 @@ from ranp.datasets.loader import Loader
 from ranp.display import MIB
 from ranp.errors import InfeasibleError, UsageError
 from ranp.experiments.cpu_clock import CpuClock
-from ranp.files import canonical_json, sha256
+from ranp.files import json_sha256
 from ranp.peeking import Batches
 from ranp.pipeline import Scoring, Traced
-from ranp.pruning import Choice, Chooser, Method, Scores
+from ranp.pruning import Chooser, Method, Scores
 from ranp.pruning.search import meet_budget
 from ranp.resources import Costs, count, predict_training_memory
 from ranp.resources.budgets import Budget
-from ranp.resources.training_memory import Optimizer
 from ranp.slimming import Plan
-from ranp.training.config import Config, OptimizerConfig, parse_config
+from ranp.training.config import Config, parse_config
 from ranp.training.job import Job
 from ranp.training.listeners import Listener, Listeners
 from ranp.training.loop import Diverged
 from ranp.training.networks import Factory, build_network
-from ranp.training.preparation import open_split, open_splits, stored_plan
+from ranp.training.optim import optimizer_state
+from ranp.training.preparation import make_choice, open_split, open_splits, stored_plan
 from ranp.training.run import train
 from ranp.trials.store import Cell, Store
+from ranp.trials.stored_scores import require_scores
+
+FULL = "full"
+"""Name of the network as it is, among the methods."""
 
 _STORED = {"flops": ("gflops", 1e9), "activations": ("memory", float(MIB))}
 """Names and units of resources in cells, as in the first stores; others are stored as they are."""
@@ -84,8 +87,8 @@ class TrainingCell:
 
     @property
     def method(self) -> str:
-        """Name of the pruning method, or "full"."""
-        return self.config.pruning.method or "full"
+        """Name of the pruning method, or `FULL`."""
+        return self.config.pruning.method or FULL
 
     def to_dict(self) -> dict[str, Any]:
         """Return the cell of the store; what has no influence on the result is left out."""
@@ -126,7 +129,7 @@ def data_fingerprint(config: Config, data: Path | None) -> str | None:
     if data is None:
         return None
     splits = open_splits(Job(config, Path(), data=data))
-    return sha256(canonical_json([config.data.kind, [list(cases.ids) for cases in splits]]))
+    return json_sha256([config.data.kind, [list(cases.ids) for cases in splits]])
 
 
 def score_cases(
@@ -156,9 +159,7 @@ def score_cases(
     scores = pipeline.score(
         Traced(model, traced.graph, Batches(loader)),
         methods,
-        Scoring(
-            forward=lambda model, batch: task.scoring_loss(model(batch["x"]), batch), **scoring
-        ),
+        Scoring(task.scoring_forward, **scoring),
     )
     model.to("cpu")
     return scores
@@ -235,15 +236,7 @@ class TrainingCells:
 
     def chooser(self, config: Config, traced: Traced) -> Chooser:
         """Return the chooser of a configuration's pruning method."""
-        pruning = config.pruning
-        assert pruning.method is not None
-        choice = Choice.make(
-            pruning.method,
-            lam=pruning.lam,
-            coupling=pruning.coupling,
-            floor=pruning.floor,
-            seed=config.seed,
-        )
+        choice = make_choice(config)
         needs_scores = choice.method.needs_scores
         scores = self._scores(config, choice.method, traced) if needs_scores else None
         return Chooser(traced.model, traced.graph, choice, scores)
@@ -257,36 +250,30 @@ class TrainingCells:
             "seed": config.seed,
             "data": None,
         }
-        size = config.pruning.size or config.data.size
         if method.needs_data:
             wanted["data"] = {
                 "cases": data_fingerprint(config, self.data),
                 "settings": config.data.model_dump(mode="json"),
                 "task": config.task,
-                "size": size,
+                "size": config.scoring_size,
                 "batches": config.pruning.batches,
             }
 
-        def compute(cell: Cell, place: Path) -> dict[str, Any]:
-            began = time.process_time()
+        def score() -> Scores:
             if not method.needs_data:
-                scores = pipeline.score(traced, [method], Scoring(seed=config.seed))
-            else:
-                scores = score_cases(
-                    traced,
-                    self._cases(config, size),
-                    [method],
-                    dataset=config.data.dataset,
-                    window=config.data.size,
-                    workers=config.data.workers,
-                    batches=config.pruning.batches,
-                    seed=config.seed,
-                )
-            scores.save(place / "scores.safetensors")
-            return {"batches": scores.batches, "cpu_seconds": time.process_time() - began}
+                return pipeline.score(traced, [method], Scoring(seed=config.seed))
+            return score_cases(
+                traced,
+                self._cases(config, config.scoring_size),
+                [method],
+                dataset=config.data.dataset,
+                window=config.data.size,
+                workers=config.data.workers,
+                batches=config.pruning.batches,
+                seed=config.seed,
+            )
 
-        self.store.require(wanted, compute)
-        return Scores.load(self.store.place(wanted) / "scores.safetensors")
+        return require_scores(self.store, wanted, score)
 
     def _cases(self, config: Config, size: int) -> Cases:
         job = Job(config, Path(), data=self.data_directory(config))
@@ -343,7 +330,8 @@ def _describe(wanted: TrainingCell, traced: Traced, plan: Plan | None) -> dict[s
         costs = count(full, graph, alive)
     (shape,) = graph.inputs.shapes
     batch = (wanted.config.batch, *shape[1:])
-    memory = predict_training_memory(slim, batch, optimizer=_optimizer(wanted.config.optimizer))
+    optimizer = optimizer_state(wanted.config.optimizer)
+    memory = predict_training_memory(slim, batch, optimizer=optimizer)
     layers = {} if plan is None else plan.layers
     return {
         **_costs(wanted, costs),
@@ -374,10 +362,3 @@ def _costs(wanted: TrainingCell, costs: Costs) -> dict[str, Any]:
 
 def _totals(costs: Costs) -> dict[str, float]:
     return {**costs.totals(), "parameters": costs.parameters}
-
-
-def _optimizer(config: OptimizerConfig) -> Optimizer:
-    """Return the optimizer whose state counts in the memory of a training step."""
-    if config.name == "sgd":
-        return "momentum" if config.momentum else "sgd"
-    return "amsgrad" if config.amsgrad else "adam"

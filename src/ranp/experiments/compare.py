@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from ranp.errors import UsageError, suggest
-from ranp.experiments.cells import TrainingCell, TrainingCells, data_fingerprint
+from ranp.experiments.cells import FULL, TrainingCell, TrainingCells, data_fingerprint
 from ranp.experiments.evaluation import SAME_AT_A_BUDGET, distinct
 from ranp.experiments.jobs import Jobs, complete_cells
 from ranp.pruning import find_method
@@ -18,9 +18,18 @@ from ranp.resources.budgets import RESOURCES, Budget, find_resource, parse_budge
 from ranp.training.config import Config
 from ranp.trials.store import Cell, OnCell, Store, ignore_cell
 
-FULL = "full"
 REFERENCE = "ranp-f"
-"""Method that the others are compared with, if it takes part; else the first that prunes."""
+
+
+def choose_reference(methods: Sequence[str], preferred: Sequence[str] = (REFERENCE,)) -> str | None:
+    """Return the method that the others are compared with; None if nothing is pruned.
+
+    Args:
+        methods: Names of the methods that take part.
+        preferred: Names in the order of preference; if none takes part, the first that prunes.
+    """
+    pruned = [name for name in methods if name != FULL]
+    return next((name for name in (*preferred, *pruned) if name in pruned), None)
 
 
 def parse_budget_text(text: str) -> Budget:
@@ -84,14 +93,13 @@ class Design:
     @property
     def reference(self) -> str | None:
         """Name of the method that the others are compared with; None if nothing is pruned."""
-        pruned = [name for name in self.methods if name != FULL]
-        return REFERENCE if REFERENCE in pruned else next(iter(pruned), None)
+        return choose_reference(self.methods)
 
     @property
     def title(self) -> str:
         """Name of the recipe, and of the user's own network if there is one."""
-        own = self.config.network.name if ":" in self.config.network.name else None
-        return self.config.recipe if own is None else f"{self.config.recipe}, {own}"
+        network, recipe = self.config.network, self.config.recipe
+        return f"{recipe}, {network.name}" if network.is_own else recipe
 
     @property
     def settings(self) -> dict[str, Any]:

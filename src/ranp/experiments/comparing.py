@@ -12,7 +12,13 @@ from typing import Any
 from rich.console import RenderableType
 
 from ranp.errors import UsageError
-from ranp.experiments.compare import FULL, REFERENCE, absolute_budget, checked_methods
+from ranp.experiments.cells import FULL
+from ranp.experiments.compare import (
+    REFERENCE,
+    absolute_budget,
+    checked_methods,
+    choose_reference,
+)
 from ranp.experiments.evaluation import distinct, evaluate
 from ranp.experiments.jobs import Jobs, complete_cells
 from ranp.graph import ExampleInput
@@ -46,7 +52,7 @@ class LoopRuns:
     budgets: Mapping[str, Budget]
     seeds: tuple[int, ...]
     racing: Racing | None = None
-    _made: dict[tuple[str, str, int], Planned | Unreachable] = field(default_factory=dict)
+    _allocations: dict[tuple[str, str, int], Planned | Unreachable] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -61,56 +67,61 @@ class LoopRuns:
     @property
     def reference(self) -> str | None:
         """The method that the others are compared with."""
-        pruned = [name for name in self.methods if name != FULL]
-        return next(
-            (name for name in (RACE, REFERENCE) if name in pruned), next(iter(pruned), None)
-        )
+        return choose_reference(self.methods, (RACE, REFERENCE))
 
     def allocation(self, method: str, budget: str, seed: int) -> Planned | Unreachable:
         """Return a method's network at a budget; of "race", the winner's."""
         by_seed = method == RACE or (method != FULL and find_method(method).needs_scores)
         key = (method, "" if method == FULL else budget, seed if by_seed else 0)
-        if key not in self._made:
-            self._made[key] = self._allocate(method, self.budgets[budget], seed)
-        return self._made[key]
+        if key not in self._allocations:
+            self._allocations[key] = self._allocate(method, self.budgets[budget], seed)
+        return self._allocations[key]
 
     def _allocate(self, method: str, budget: Budget, seed: int) -> Planned | Unreachable:
         if method == FULL:
             return self.allocator.full()
         if method == RACE and self.racing is not None:
-            found = self.racing.run(budget, seed)
-            return replace(found.won, about={**found.won.about, "race": found.to_dict()})
+            raced = self.racing.run(budget, seed)
+            return replace(raced.won, about={**raced.won.about, "race": raced.to_dict()})
         choice = Choice.make(method, seed=seed, **self.allocator.settings)
         return self.allocator.allocate(choice, budget)
 
     def unreachable(self) -> list[str]:
         """Return why methods cannot come down to a budget, each once."""
-        found = [each.reason for each in self._made.values() if isinstance(each, Unreachable)]
-        return list(dict.fromkeys(found))
+        reasons = [
+            allocation.reason
+            for allocation in self._allocations.values()
+            if isinstance(allocation, Unreachable)
+        ]
+        return list(dict.fromkeys(reasons))
 
     def cells(self) -> list[Cell]:
         """Return the runs that can be trained, each once, seed by seed."""
         runs = product(self.seeds, self.budgets, self.methods)
-        made = ((self.allocation(method, budget, seed), seed) for seed, budget, method in runs)
+        allocated = ((self.allocation(method, budget, seed), seed) for seed, budget, method in runs)
         loop = self.allocator.loop
-        return distinct(loop.cell(m.alive, seed) for m, seed in made if isinstance(m, Planned))
+        return distinct(
+            loop.cell(network.alive, seed)
+            for network, seed in allocated
+            if isinstance(network, Planned)
+        )
 
     def result(self, store: Store, method: str, budget: str, seed: int) -> dict[str, Any] | None:
         """Return the result of a run, and whether it is outdated; None if it is not complete."""
-        made = self.allocation(method, budget, seed)
-        if isinstance(made, Unreachable):
-            outcome = {"outcome": "unreachable", "reason": made.reason, "outdated": False}
-            return {**made.about, **outcome}
-        cell = self.allocator.loop.cell(made.alive, seed)
-        found = store.result(cell)
-        if found is None:
+        allocated = self.allocation(method, budget, seed)
+        if isinstance(allocated, Unreachable):
+            outcome = {"outcome": "unreachable", "reason": allocated.reason, "outdated": False}
+            return {**allocated.about, **outcome}
+        cell = self.allocator.loop.cell(allocated.alive, seed)
+        result = store.result(cell)
+        if result is None:
             return None
-        last = found["curve"][-1] if found["curve"] else {}
+        last = result["curve"][-1] if result["curve"] else {}
         metrics = {name: {"last": value} for name, value in last.items()}
         return {
             "device": "cpu",
-            **made.about,
-            **found,
+            **allocated.about,
+            **result,
             "metrics": metrics,
             "outdated": store.is_outdated(cell),
         }
@@ -178,9 +189,9 @@ def compare(
             another name are other runs: change it when the data or the training changes.
         lam: lambda of Eq. 10; 11 if None.
         coupling: How channels that are tied by additions are decided.
-        floor: Least number of neurons that every layer keeps, or "auto" for what the network needs.
+        floor: Minimum number of neurons of every layer, or "auto" for what the network needs.
         length: Check-ins of a whole training; a race must know it.
-        cost: Most that a race may cost, as a share of the training that follows.
+        cost: Maximum cost of a race, as a share of the training that follows.
         candidates: Candidates of a race.
         out: Directory of the runs.
         jobs: Processes that train, or "slurm".

@@ -13,6 +13,7 @@ from torch import nn
 
 from ranp.datasets import synthetic_cases
 from ranp.datasets.loader import Loader
+from ranp.datasets.voxels import EMPTY
 from ranp.models import build_network, find_network
 from ranp.models.initialization import glorot_normal_
 from ranp.pipeline import Scoring, make_result, score, trace
@@ -26,7 +27,7 @@ NETWORK = "unet3d-shapenet"
 COMPARED = ("ranp-f", "ranp-m", "vanilla", "layerwise")
 SIZE = 32  # scored, measured and trained at 32^3; costs are counted at the network's own 64^3
 SAMPLES = 3
-LOSS = nn.CrossEntropyLoss(ignore_index=255)  # of voxels that hold a point
+LOSS = nn.CrossEntropyLoss(ignore_index=EMPTY)
 VANILLA_MARGIN = 0.98  # vanilla cannot be pruned as far: its row stands at its own maximum
 
 
@@ -74,7 +75,8 @@ def run_demo(out: Path, seconds: float, say: Callable[[str], None]) -> Demo:
     for name, choice in choices.items():
         chooser = Chooser(model, graph, choice, scores)
         sparsities[name] = min(spec.sparsity, VANILLA_MARGIN * chooser.max_sparsity())
-        results[name] = make_result(chooser, sparsities[name], network=NETWORK)
+        alive = chooser.choose_feasible(sparsities[name])
+        results[name] = make_result(chooser, sparsities[name], alive=alive, network=NETWORK)
     models = {"full": model, **{name: result.model for name, result in results.items()}}
     glorot_normal_(model, gamma="ones", generator=torch.Generator().manual_seed(0))
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
+from importlib.util import find_spec
+from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol
 
-from ranp.experiments.cells import store_budget
+from ranp.experiments.cells import FULL, store_budget
 from ranp.experiments.statistics import (
     Difference,
     compare_paired,
@@ -17,11 +19,12 @@ from ranp.experiments.statistics import (
     least_flip_p,
     summarise,
 )
+from ranp.files import write_sealed_json, write_text
+from ranp.report.comparison import render_comparison
+from ranp.report.comparison_tables import markdown, page, runs_csv, summary_csv
 from ranp.resources.budgets import Budget
+from ranp.trials.race import THIN
 from ranp.trials.store import Cell, Store, versions
-
-THIN = "thin"
-"""The baseline that everybody has in mind: the same share of every layer."""
 
 SAME_AT_A_BUDGET = {"flat": "layerwise", THIN: "layerwise"}
 """One width for all layers and the same share of every layer are the same at the same cost."""
@@ -81,13 +84,13 @@ def evaluate(runs: Runs, store: Store) -> dict[str, Any]:
     Runs that are not complete are left out, and counted.
     """
     cells = runs.cells()
-    found = {
+    by_run = {
         (text, method, seed): runs.result(store, method, text, seed)
         for text in runs.budgets
         for method in runs.methods
         for seed in runs.seeds
     }
-    results = [result for result in found.values() if result is not None]
+    results = [result for result in by_run.values() if result is not None]
     trained = [result for result in results if result["outcome"] == "trained"]
     return {
         "schema": 1,
@@ -109,7 +112,7 @@ def evaluate(runs: Runs, store: Store) -> dict[str, Any]:
                     method: {
                         seed: result
                         for seed in runs.seeds
-                        if (result := found[text, method, seed]) is not None
+                        if (result := by_run[text, method, seed]) is not None
                     }
                     for method in runs.methods
                 },
@@ -120,11 +123,41 @@ def evaluate(runs: Runs, store: Store) -> dict[str, Any]:
     }
 
 
+def write_comparison(result: Mapping[str, Any], out: Path, command: str) -> list[Path]:
+    """Write a result as Markdown, CSV and JSON; if anything was trained, as a page and a picture.
+
+    Args:
+        result: What `evaluate` returns.
+        out: Directory of the files.
+        command: Command that makes them again, shown on the page.
+
+    Returns:
+        The files that were written; the picture is among them if matplotlib is installed.
+    """
+    texts = {
+        "comparison.md": markdown(result),
+        "comparison.csv": summary_csv(result),
+        "runs.csv": runs_csv(result),
+    }
+    files = [write_text(out / name, text) for name, text in texts.items()]
+    files.append(out / "comparison.json")
+    write_sealed_json(files[-1], result)
+    if any(row["accuracy"] for at in result["budgets"] for row in at["rows"]):
+        content = page(result, title=f"Methods compared: {result['recipe']}", command=command)
+        files.append(write_text(out / "comparison.html", render_comparison(content)))
+        if find_spec("matplotlib") is not None:
+            from ranp.report.comparison_figure import draw_comparison
+
+            files.append(out / "comparison.svg")
+            draw_comparison(files[-1], result)
+    return files
+
+
 def _at_budget(
-    runs: Runs, text: str, found: Mapping[str, Mapping[int, dict[str, Any]]]
+    runs: Runs, text: str, by_method: Mapping[str, Mapping[int, dict[str, Any]]]
 ) -> dict[str, Any]:
     """Return all methods at one budget."""
-    accuracies = {method: _accuracies(by_seed) for method, by_seed in found.items()}
+    accuracies = {method: _accuracies(by_seed) for method, by_seed in by_method.items()}
     # The same network under two names is one test, not two to be corrected for.
     twins = {name: of for name, of in SAME_AT_A_BUDGET.items() if {name, of} <= accuracies.keys()}
     distinct = {name: values for name, values in accuracies.items() if name not in twins}
@@ -137,15 +170,15 @@ def _at_budget(
         "unit": _UNITS.get(stored["resource"], stored["resource"]),
         "rows": [
             _row(method, by_seed, differences.get(twins.get(method, method)))
-            for method, by_seed in found.items()
+            for method, by_seed in by_method.items()
         ],
         "least_flip_p": least_flip_p(seeds),
-        "against_full": _against(
-            runs.reference, "full", "the full network", accuracies, differences
-        ),
+        "against_full": _against(runs.reference, FULL, "the full network", accuracies, differences),
         "against_thin": _against_thin(runs.reference, accuracies, differences),
         "conclusion": _conclusion(runs.reference, differences, seeds),
-        "cautions": _cautions({name: each for name, each in found.items() if name not in twins}),
+        "cautions": _cautions(
+            {name: by_seed for name, by_seed in by_method.items() if name not in twins}
+        ),
     }
 
 
@@ -197,15 +230,15 @@ def _differences(
 ) -> dict[str, Difference]:
     """Compare every method with the reference, over the seeds that both were trained with."""
     ours = accuracies.get(reference or "", {})
-    found: dict[str, Difference] = {}
+    differences: dict[str, Difference] = {}
     for method, theirs in accuracies.items():
         common = [seed for seed in theirs if seed in ours]
         if method != reference and common:
-            found[method] = compare_paired(
+            differences[method] = compare_paired(
                 [theirs[seed] for seed in common], [ours[seed] for seed in common]
             )
-    corrected = holm({name: each.p for name, each in found.items() if each.p is not None})
-    return {name: replace(each, p_holm=corrected.get(name)) for name, each in found.items()}
+    corrected = holm({name: d.p for name, d in differences.items() if d.p is not None})
+    return {name: replace(d, p_holm=corrected.get(name)) for name, d in differences.items()}
 
 
 def _row(
@@ -247,20 +280,20 @@ def _plain(difference: Difference) -> dict[str, Any]:
 def _cautions(runs: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> list[str]:
     """Return what a reader of the table must know."""
     cautions = []
-    for method, found in runs.items():
-        unreachable = [run for run in found.values() if run["outcome"] == "unreachable"]
+    for method, by_seed in runs.items():
+        unreachable = [run for run in by_seed.values() if run["outcome"] == "unreachable"]
         if unreachable:
             nearest = min(run["deviation"] for run in unreachable)
             cautions.append(
                 f"{method} cannot come down to this budget with {len(unreachable)} of "
-                f"{len(found)} seeds; the nearest costs {100 * nearest:.1f} % more."
+                f"{len(by_seed)} seeds; the nearest costs {100 * nearest:.1f} % more."
             )
-        diverged = [run for run in found.values() if run["outcome"] == "diverged"]
+        diverged = [run for run in by_seed.values() if run["outcome"] == "diverged"]
         if diverged:
-            cautions.append(f"{method} diverged with {len(diverged)} of {len(found)} seeds.")
+            cautions.append(f"{method} diverged with {len(diverged)} of {len(by_seed)} seeds.")
         off = [
             run["deviation"]
-            for run in found.values()
+            for run in by_seed.values()
             if run["outcome"] == "trained" and abs(run["deviation"] or 0.0) > UNEQUAL
         ]
         if off:
@@ -269,7 +302,7 @@ def _cautions(runs: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> list[str]:
                 f"{method} misses the budget by up to {100 * worst:+.1f} %: "
                 "single neurons make no finer steps."
             )
-    outdated = {m: sum(run["outdated"] for run in found.values()) for m, found in runs.items()}
+    outdated = {m: sum(run["outdated"] for run in by_seed.values()) for m, by_seed in runs.items()}
     if named := [f"{m} ({n} of {len(runs[m])} seeds)" for m, n in outdated.items() if n]:
         cautions.append(
             f"Computed by other code than this version's: {', '.join(named)}; --recompute computes "

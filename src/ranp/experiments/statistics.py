@@ -121,7 +121,7 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     """
     corrected: dict[str, float] = {}
     largest = 0.0
-    for rank, name in enumerate(sorted(p_values, key=lambda each: p_values[each])):
+    for rank, name in enumerate(sorted(p_values, key=p_values.__getitem__)):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[name]))
         corrected[name] = largest
     return {name: corrected[name] for name in p_values}
@@ -135,10 +135,10 @@ def describe_difference(method: str, other: str, difference: Difference) -> str:
         other: Name of what it is compared with.
         difference: Method less the other; `p_holm` counts if there is one.
     """
-    found = difference.summary
+    summary = difference.summary
     p = difference.p if difference.p_holm is None else difference.p_holm
-    points = 100 * found.mean
-    if found.low is None or found.high is None or p is None:
+    points = 100 * summary.mean
+    if summary.low is None or summary.high is None or p is None:
         return (
             f"{method} is {points:+.2f} points from {other} with one seed, which supports no "
             "statement on whether they differ."
@@ -148,8 +148,8 @@ def describe_difference(method: str, other: str, difference: Difference) -> str:
     else:
         shown = "not shown to differ"
     return (
-        f"{method} is {points:+.2f} points from {other} (95 % interval {100 * found.low:+.2f} to "
-        f"{100 * found.high:+.2f}, {_seeds(found.n)}, p = {p:.2g}): {shown}."
+        f"{method} is {points:+.2f} points from {other} (95 % interval {100 * summary.low:+.2f} to "
+        f"{100 * summary.high:+.2f}, {_seeds(summary.n)}, p = {p:.2g}): {shown}."
     )
 
 
@@ -169,16 +169,17 @@ def conclude(reference: str, differences: Mapping[str, Difference], seeds: int) 
             f"{_seeds(seeds)} cannot support any statement on whether {reference} is more or less "
             "accurate: differences between seeds are unknown; take at least three."
         )
-    found = {name for name, each in tested.items() if (each.p_holm or 0.0) < LEVEL}
-    worse = [name for name in found if tested[name].summary.mean < 0]
-    better = [name for name in found if tested[name].summary.mean > 0]
-    undecided = [name for name in differences if name not in found]
-    order = list(differences)
+    significant = {
+        name: each.summary.mean for name, each in tested.items() if (each.p_holm or 0.0) < LEVEL
+    }
+    worse = [name for name, mean in significant.items() if mean < 0]
+    better = [name for name, mean in significant.items() if mean > 0]
+    undecided = [name for name in differences if name not in significant]
     claims = []
     if worse:
-        claims.append(f"more accurate than {_listed(sorted(worse, key=order.index))}")
+        claims.append(f"more accurate than {_listed(worse)}")
     if better:
-        claims.append(f"less accurate than {_listed(sorted(better, key=order.index))}")
+        claims.append(f"less accurate than {_listed(better)}")
     head = f"{_seeds(seeds)} {'supports' if seeds == 1 else 'support'} "
     if claims:
         sentence = f"{head}that {reference} is {' and '.join(claims)}"

@@ -77,8 +77,8 @@ def explorer(
     choosers = explorable(chooser)
     cells = len(chooser.graph.layers) * len(choosers)
     steps = next((n for n in _STEPS if cells * n <= _CELLS), _STEPS[-1])
-    most = {name: each.max_sparsity() for name, each in choosers.items()}
-    grid = {i / steps for i in range(steps + 1)} | set(most.values())
+    largest = {name: candidate.max_sparsity() for name, candidate in choosers.items()}
+    grid = {i / steps for i in range(steps + 1)} | set(largest.values())
     sparsities = sorted(grid if planned is None else grid | {planned})
     ends = [0, *accumulate(sizes)]
     blocks = [range(first, end) for first, end in pairwise(ends)]
@@ -87,12 +87,12 @@ def explorer(
         "sparsities": sparsities,
         "methods": {
             name: {
-                "about": each.choice.method.about,
-                "max_sparsity": most[name],
-                **_tabulate(each, sparsities, modules),
-                **_ranking(each, sparsities, blocks),
+                "about": candidate.choice.method.about,
+                "max_sparsity": largest[name],
+                **_tabulate(candidate, sparsities, modules),
+                **_ranking(candidate, sparsities, blocks),
             }
-            for name, each in choosers.items()
+            for name, candidate in choosers.items()
         },
     }
 
@@ -139,7 +139,7 @@ def _ranking(
     values = [np.concatenate([importance[layer] for layer in block]) for block in blocks]
     return {
         "thresholds": [rounded(float(ranked[k - 1])) if k else None for k in kept],
-        "quantiles": [_quantiles(each) for each in values],
+        "quantiles": [_quantiles(of_block) for of_block in values],
     }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ranp.errors import IntegrityError, UsageError
-from ranp.files import canonical_json, sha256
+from ranp.files import json_sha256, sha256
 from ranp.schemas import read_epochs, read_file, read_run_file
 
 PRUNING = "pruning.json"
@@ -77,7 +77,7 @@ def _check_mixture(
     epochs: Sequence[dict[str, Any]],
 ) -> None:
     """Refuse a directory whose files are of different runs."""
-    made_by = None if plan is None else sha256(canonical_json(plan))
+    made_by = None if plan is None else json_sha256(plan)
     for name, record in ((PRUNING, pruning), (TRAINING, training)):
         stored = (record or {}).get("plan")
         if stored is not None and made_by not in (None, stored):

@@ -15,49 +15,50 @@ from ranp.datasets.access import existing_directory
 from ranp.errors import UsageError
 from ranp.models import build_network
 from ranp.resources import predict_training_memory
+from ranp.training.config import Config
+from ranp.training.optim import optimizer_state
 
 _STEP, _SMALLEST = 8, 16  # edges of samples are multiples of the one, and not below the other
 
 
 def adapt(
-    content: Mapping[str, Any], limits: Mapping[str, Any], data: Path, given: frozenset[str]
+    config: Config, limits: Mapping[str, Any], data: Path, given: frozenset[str]
 ) -> tuple[dict[str, Any], str]:
     """Return settings that follow from a data set, by dotted key, and a sentence about them.
 
+    A network of the user's own keeps its options, and its memory is not predicted: the recipe
+    does not know how it is built.
+
     Args:
-        content: The recipe.
+        config: The recipe as it stands.
         limits: Its section `adapt`.
         data: Directory of the data set.
         given: Dotted keys that the user chose, which stay.
     """
-    dataset = find_dataset(content["data"]["kind"])
+    dataset = find_dataset(config.data.kind)
     if dataset.describe is None:
         raise UsageError(
             f"data set '{dataset.name}' does not describe itself; leave out the section adapt"
         )
     facts = dataset.describe(existing_directory(data))
-    changes: dict[str, Any] = {
-        "network.options.in_channels": facts.channels,
-        "network.options.classes": facts.classes,
-        "data.size": facts.size,
-    }
-    changes = {key: value for key, value in changes.items() if key not in given}
+    is_own = config.network.is_own
+    scaled = {} if is_own else {"in_channels": facts.channels, "classes": facts.classes}
+    scaled = {key: n for key, n in scaled.items() if f"network.options.{key}" not in given}
+    changes: dict[str, Any] = {f"network.options.{key}": n for key, n in scaled.items()}
+    if "data.size" not in given:
+        changes["data.size"] = facts.size
     about = (
         f"{facts.cases} cases of {facts.channels} channels, {facts.classes} classes and median "
         f"shape {'x'.join(map(str, facts.shape))}"
     )
-    if "data.size" not in changes:
+    if is_own or "data.size" not in changes:
         return changes, f"Adapted to {about}."
-    options = {
-        **content["network"].get("options", {}),
-        **{k.removeprefix("network.options."): v for k, v in changes.items() if "options" in k},
-    }
-    model = build_network(content["network"]["name"], **options)
-    name = content["optimizer"]["name"]
-    optimizer: Any = "momentum" if name == "sgd" else name
+    options = {**config.network.options, **scaled}
+    model = build_network(config.network.name, **options)
+    optimizer = optimizer_state(config.optimizer)
     size, memory = facts.size, float(limits["memory_gib"]) * 2**30
     while True:
-        shape = (content["batch"], options["in_channels"], *dataset.volume(size))
+        shape = (config.batch, options["in_channels"], *dataset.volume(size))
         peak = predict_training_memory(model, shape, optimizer=optimizer).peak
         if peak <= memory or size <= _SMALLEST:
             break

@@ -48,6 +48,11 @@ class NetworkConfig(Section):
     name: str
     options: dict[str, int | bool] = {}
 
+    @property
+    def is_own(self) -> bool:
+        """Whether the name is that of the user's own factory."""
+        return ":" in self.name
+
 
 class DataConfig(Section):
     """The data.
@@ -78,6 +83,11 @@ class DataConfig(Section):
     def dataset(self) -> Dataset:
         """The data set, with its options."""
         return find_dataset(self.kind).configured(self.options)
+
+    @property
+    def size_in_validation(self) -> int:
+        """Edge of grids, crops or frames in validation and prediction."""
+        return self.validation_size or self.size
 
     @field_validator("kind")
     @classmethod
@@ -112,7 +122,7 @@ class PruningConfig(Section):
         sparsity: The share of neurons to remove.
         lam: lambda of Eq. 10.
         coupling: How channels that are tied by additions are decided.
-        floor: Least number of neurons that every layer keeps, or "auto" for what the network needs.
+        floor: Minimum number of neurons of every layer, or "auto" for what the network needs.
         batches: Batches of one sample to score with; all of the training set if not given.
         size: Edge of the volumes to score with, if not the training size.
     """
@@ -210,6 +220,11 @@ class Config(LoopConfig):
     data: DataConfig
     pruning: PruningConfig = PruningConfig()
 
+    @property
+    def scoring_size(self) -> int:
+        """Edge of the samples to score with."""
+        return self.pruning.size or self.data.size
+
     @model_validator(mode="after")
     def _has_the_task_of_its_data(self) -> Config:
         task = find_dataset(self.data.kind).task_name
@@ -277,8 +292,8 @@ def load_config(
     if limits is not None and data is not None:
         from ranp.training.adapting import adapt  # imports torch
 
-        parse_config({"recipe": name, **content}, f"recipe '{recipe}'")
-        chosen, sentence = adapt(content, limits, data, frozenset(given))
+        before = parse_config({"recipe": name, **content}, f"recipe '{recipe}'")
+        chosen, sentence = adapt(before, limits, data, frozenset(given))
         say(sentence)
         for key, value in chosen.items():
             _assign(content, key, value)

@@ -56,12 +56,10 @@ def evaluate_run(
     """Evaluate a run (see `load_run`) on a split of its own data, or of `data`."""
     job, model = load_run(directory, weights, factory)
     config = job.config
-    size = config.data.validation_size or config.data.size
-    cases = open_split(job, split, size, data)
+    cases = open_split(job, split, config.data.size_in_validation, data)
     fabric = make_fabric(config)
     model = fabric.to_device(model)
-    dataset = config.data.dataset
-    task = dataset.make_task(config.data.size, cases.reader.metadata)
+    task = config.data.dataset.make_task(config.data.size, cases.reader.metadata)
     metrics = evaluate(fabric, model, task, validation_loader(cases, config))
     return {
         "run": str(directory),
@@ -100,8 +98,5 @@ def predict(
         with torch.no_grad():
             return task.predict(model, torch.from_numpy(np.ascontiguousarray(x))[None])[0]
 
-    size = job.config.data.validation_size or job.config.data.size
-    found = dataset.predict(
-        network, source, target, size=size, metadata=metadata, category=category
-    )
-    return {"run": str(directory), "input": str(source), "output": str(target), **found}
+    size = job.config.data.size_in_validation
+    return dataset.predict(network, source, target, size=size, metadata=metadata, category=category)

@@ -25,7 +25,7 @@ class Job:
         config: The resolved configuration.
         directory: The run directory.
         data: The data set's directory; without one a synthetic set is generated.
-        plan: A plan to slim the network by, in the place of pruning it here.
+        plan: Plan to slim the network by, instead of pruning it here.
         transfer: Whether the plan may be of a network with other inputs and classes.
         factory: The user's own network.
     """

@@ -216,7 +216,7 @@ class Trainer:
                 fabric.backward(loss / len(micro_batches))
             total += float(loss.detach())
         mean = total / len(micro_batches) / fabric.world_size
-        mean, told = all_reduce_sum(fabric, [mean, float(self._stop.number)])
+        mean, stop_signals = all_reduce_sum(fabric, [mean, float(self._stop.number)])
         if not math.isfinite(mean):
             cases = ", ".join(case for batch in micro_batches for case in batch["id"])
             raise Diverged(
@@ -229,7 +229,7 @@ class Trainer:
             )
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return mean, told > 0
+        return mean, stop_signals > 0
 
     def _on_device(self, batch: Batch) -> dict[str, Any]:
         moved: dict[str, Any] = self.fabric.to_device(batch)
@@ -338,5 +338,5 @@ def _seed(*position: int) -> None:
 
 def _require_scalar(loss: Tensor) -> None:
     if not isinstance(loss, Tensor) or loss.dim() != 0:
-        came = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
-        raise UsageError(f"the task's loss must be a scalar tensor, got {came}")
+        got = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
+        raise UsageError(f"the task's loss must be a scalar tensor, got {got}")

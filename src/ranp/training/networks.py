@@ -7,8 +7,8 @@ from collections.abc import Callable
 from torch import nn
 
 from ranp import models
-from ranp.errors import UsageError
 from ranp.training.config import NetworkConfig
+from ranp.user_code import refuse_stored_code
 
 Factory = Callable[..., nn.Module]
 
@@ -21,10 +21,7 @@ def build_network(config: NetworkConfig, factory: Factory | None = None) -> nn.M
         factory: What a name such as `package.module:factory` stands for. It must come from the
             command line or from code: a stored configuration alone imports nothing.
     """
-    if factory is None and ":" in config.name:
-        raise UsageError(
-            f"the network is code of yours; name it again: --network {config.name} "
-            "(a stored file alone must not import code)"
-        )
-    spec = models.NetworkSpec(config.name, factory) if factory else models.find_network(config.name)
-    return spec.build(**config.options)
+    if factory is not None:
+        return models.NetworkSpec(config.name, factory).build(**config.options)
+    refuse_stored_code(config.name)
+    return models.find_network(config.name).build(**config.options)

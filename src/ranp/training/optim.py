@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
+from ranp.resources.training_memory import Optimizer
 from ranp.training.config import OptimizerConfig, ScheduleConfig
 
 
@@ -26,6 +27,13 @@ def make_optimizer(
         )
     kind = torch.optim.Adam if config.name == "adam" else torch.optim.AdamW
     return kind(parameters, lr=config.lr, weight_decay=config.weight_decay, amsgrad=config.amsgrad)
+
+
+def optimizer_state(config: OptimizerConfig) -> Optimizer:
+    """Return the optimizer whose state is predicted in the memory of a training step."""
+    if config.name == "sgd":
+        return "momentum" if config.momentum else "sgd"
+    return "amsgrad" if config.amsgrad else config.name
 
 
 def learning_rate(config: ScheduleConfig, base: float, epoch: int, epochs: int) -> float:

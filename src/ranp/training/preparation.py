@@ -23,6 +23,7 @@ from ranp.recording import make_record, write_record
 from ranp.resources import Costs, count
 from ranp.schemas import read_run_file, run_id
 from ranp.slimming import Plan
+from ranp.training.config import Config
 from ranp.training.job import SCHEMA, Job
 from ranp.training.networks import build_network
 
@@ -60,7 +61,7 @@ def prepare(job: Job) -> Prepared:
     """
     ensure_data(job)
     train, validation = open_splits(job)
-    _note_data(job, train, validation)
+    _record_cases(job, train, validation)
     full = build_network(job.config.network, job.factory)
     shape = (1, *train[0]["x"].shape)
     stored = job.directory / "plan.json"
@@ -94,26 +95,14 @@ def _planned(job: Job, full: nn.Module, plan: Plan, shape: tuple[int, ...]) -> N
 def _pruned(job: Job, full: nn.Module, train: Cases, shape: tuple[int, ...]) -> Network:
     """Prune a network, scoring it with the training data, one sample at a time."""
     config, pruning = job.config, job.config.pruning
-    assert pruning.method is not None
-    size = pruning.size or config.data.size
-    is_resized = size != config.data.size
-    cases = Cases(train.reader.resized(size), train.seed) if is_resized else train
+    is_resized = config.scoring_size != config.data.size
+    cases = Cases(train.reader.resized(config.scoring_size), train.seed) if is_resized else train
     task = config.data.dataset.make_task(config.data.size)
     result = pipeline.prune(
         pipeline.trace(full, Loader(cases, 1, training=True, workers=config.data.workers)),
-        Choice.make(
-            pruning.method,
-            lam=pruning.lam,
-            coupling=pruning.coupling,
-            floor=pruning.floor,
-            seed=config.seed,
-        ),
+        make_choice(config),
         pruning.sparsity,
-        pipeline.Scoring(
-            forward=lambda model, batch: task.scoring_loss(model(batch["x"]), batch),
-            batches=pruning.batches,
-            seed=config.seed,
-        ),
+        pipeline.Scoring(task.scoring_forward, batches=pruning.batches, seed=config.seed),
     )
     data = f"{config.data.kind}, {'given' if job.data else 'generated'} training cases"
     write_record(job.directory, make_record(result.chooser, result.plan, data=data))
@@ -121,6 +110,14 @@ def _pruned(job: Job, full: nn.Module, train: Cases, shape: tuple[int, ...]) -> 
     if is_resized:  # costs are those of training
         return _planned(job, full, result.plan, shape)
     return Network(result.model, result.plan, result.before, result.after)
+
+
+def make_choice(config: Config) -> Choice:
+    """Return the choice of a configuration that names a pruning method."""
+    pruning = config.pruning
+    assert pruning.method is not None
+    settings = pruning.model_dump(include={"lam", "coupling", "floor"})
+    return Choice.make(pruning.method, seed=config.seed, **settings)
 
 
 def fresh_network(
@@ -146,7 +143,7 @@ def ensure_data(job: Job) -> None:
     partial.rename(job.directory / "data")
 
 
-def _note_data(job: Job, train: Cases, validation: Cases) -> None:
+def _record_cases(job: Job, train: Cases, validation: Cases) -> None:
     """Store which cases there are, or make sure that they are the same as before."""
     ids = {"train": list(train.ids), "validation": list(validation.ids)}
     content: dict[str, Any] = {
@@ -173,9 +170,9 @@ def _note_data(job: Job, train: Cases, validation: Cases) -> None:
 
 def open_splits(job: Job) -> tuple[Cases, Cases]:
     """Open the cases for training and for validation."""
-    size = job.config.data.size
-    validation_size = job.config.data.validation_size or size
-    return open_split(job, "train", size), open_split(job, "validation", validation_size)
+    data = job.config.data
+    train = open_split(job, "train", data.size)
+    return train, open_split(job, "validation", data.size_in_validation)
 
 
 def open_split(job: Job, split: str, size: int, data: Path | None = None) -> Cases:

@@ -88,7 +88,7 @@ class RecipeLoop:
         train, _ = open_splits(self.job)
         task = config.data.dataset.make_task(config.data.size, train.reader.metadata)
         loader = Loader(train, 1, training=True, workers=config.data.workers)
-        return Samples(loader, config.pruning.batches), task.loss
+        return Samples(loader, config.pruning.batches), task.scoring_loss
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from ranp.errors import InfeasibleError, UsageError
@@ -22,7 +20,7 @@ from ranp.resources import Costs
 from ranp.resources.budgets import Budget
 from ranp.slimming import Plan
 from ranp.trials.loops import Loop
-from ranp.trials.store import Cell
+from ranp.trials.stored_scores import require_scores
 
 _KEPT_APART = ("batches", "until_stable", "per", "weights")
 """Settings of scoring that make other scores."""
@@ -153,15 +151,9 @@ class Allocator:
             "scoring": {key: getattr(scoring, key) for key in _KEPT_APART},
         }
 
-        def compute(cell: Cell, place: Path) -> dict[str, Any]:
-            began = time.process_time()
-            traced = Traced(loop.model, loop.graph, Batches(self.loader))
-            scores = score(traced, [method], replace(scoring, seed=choice.seed))
-            scores.save(place / "scores.safetensors")
-            return {"batches": scores.batches, "cpu_seconds": time.process_time() - began}
-
-        loop.store.require(wanted, compute)
-        return Scores.load(loop.store.place(wanted) / "scores.safetensors")
+        traced = Traced(loop.model, loop.graph, Batches(self.loader))
+        seeded = replace(scoring, seed=choice.seed)
+        return require_scores(loop.store, wanted, lambda: score(traced, [method], seeded))
 
     def _about(
         self, chooser: Chooser, alive: Alive, sparsity: float | None, budget: Budget | None

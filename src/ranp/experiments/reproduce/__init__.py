@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ranp.errors import UsageError, suggest
+from ranp.errors import lookup
 from ranp.trials.store import OnCell, ignore_cell
 
 if TYPE_CHECKING:
@@ -79,9 +79,7 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 def find_experiment(name: str) -> Experiment:
     """Return the table or figure of a name, or raise an error that suggests the closest."""
-    if name not in EXPERIMENTS:
-        raise UsageError(f"unknown table or figure '{name}'.{suggest(name, EXPERIMENTS)}")
-    return EXPERIMENTS[name]
+    return lookup(EXPERIMENTS, name, "table or figure")
 
 
 def reproduce(

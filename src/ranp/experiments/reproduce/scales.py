@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
+from ranp.datasets.access import existing_directory
+from ranp.errors import UsageError
 from ranp.training.config import Config, load_config
 
 Scale = Literal["paper", "small", "smoke"]
@@ -64,10 +68,10 @@ class Pair:
         more = {**self.changes, **self.settings[scale].changes, **dotted}
         return load_config(self.recipe, smoke=scale == "smoke", changes=more)
 
-    @property
+    @cached_property
     def dataset(self) -> str:
-        """Name of the data set."""
-        return self.recipe.partition("-")[0]
+        """Name of the data set, which is that of the recipe."""
+        return self.config("paper").data.kind
 
 
 _KEYS = {
@@ -193,6 +197,23 @@ FOUR: tuple[Pair, ...] = tuple(
 
 SEGMENTATION = FOUR[:2]
 """Those whose layers are drawn one by one."""
+
+
+def find_data_sets(directory: Path) -> dict[str, Path]:
+    """Return the directories of the pairs' data sets, by name, as far as they are there.
+
+    Raises:
+        UsageError: There is none of them.
+    """
+    names = list(dict.fromkeys(pair.dataset for pair in PAIRS.values()))
+    data_sets = {name: existing_directory(directory) / name for name in names}
+    present = {name: path for name, path in data_sets.items() if path.is_dir()}
+    if not present:
+        raise UsageError(
+            f"'{directory}' has none of the directories {', '.join(names)}: put each data set in "
+            "the directory of its name (a link will do)"
+        )
+    return present
 
 
 def input_shape(config: Config) -> tuple[int, ...]:

@@ -116,7 +116,7 @@ class Study:
             "task": config.task,
             "data": config.data.kind,
             **options,
-            "size": config.pruning.size or config.data.size,
+            "size": config.scoring_size,
             "cases": cases,
             "fold": None if cases is None else config.data.fold,
             "samples": generated if cases is None else config.pruning.batches,

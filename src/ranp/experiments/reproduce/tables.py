@@ -363,6 +363,5 @@ def about_data(study: Study, pairs: Sequence[Pair], *, one_seed: bool = False) -
 
 def _size(study: Study, pair: Pair) -> str:
     config = study.config(pair)
-    size = config.pruning.size or config.data.size
-    frames = config.data.dataset.frames
+    size, frames = config.scoring_size, config.data.dataset.frames
     return f"{frames} x {size}²" if frames else f"{size}³"

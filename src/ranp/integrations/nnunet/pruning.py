@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ranp.api import Result, fit, prune
 from ranp.errors import UsageError
-from ranp.files import canonical_json, ensure_directory, sha256
+from ranp.files import ensure_directory, json_sha256
 from ranp.fitting import TrainingStep
 from ranp.fitting.costing import Costing
 from ranp.fitting.target import StepInputAt, batch_like
@@ -239,7 +239,7 @@ class _Task:
             precision="16" if device == "cuda" else "32",
             device=device,
         )
-        digest = sha256(canonical_json(manager.configuration))[:8]
+        digest = json_sha256(manager.configuration)[:8]
         return cls(trainer.network, chain([first], loader), trainer.loss, step, first, digest)
 
     def fit(
