@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from ranp.errors import TraceError, UsageError
 from ranp.exporting.arguments import Arguments, dim_names, is_dynamic
-from ranp.exporting.quiet import reraise_as, quiet
+from ranp.exporting.quiet import quiet, reraise_as
 
 
 def capture(model: nn.Module, arguments: Arguments, *, dynamic: bool) -> ExportedProgram:

@@ -15,7 +15,7 @@ from torch.export import ExportedProgram
 from ranp.errors import IntegrityError, TraceError, UsageError
 from ranp.exporting.arguments import Arguments
 from ranp.exporting.capture import input_sizes
-from ranp.exporting.quiet import reraise_as, quiet
+from ranp.exporting.quiet import quiet, reraise_as
 from ranp.graph.operation import tensors_in
 from ranp.user_code import describe_failure
 
