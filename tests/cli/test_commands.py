@@ -64,7 +64,7 @@ def test_version(ranp):
         (["profile", "tests.cli.factories:NOT_A_FUNCTION", *INPUT], 2, "cannot be called"),
         (["profile", SMALL], 2, "--input"),
         (["profile", "unet3d-shapenet", "--input", "1,64,64"], 2, "must have 5 dimensions"),
-        (["profile", "unet3d-shapenet", "--input", "1,3,64,64,64"], 2, "3 channels"),
+        (["profile", "unet3d-shapenet", "--input", "1,3,64,64,64"], 2, "must be 1 for unet3d"),
         (["profile", "unet3d-shapenet", "--input", "1,1,a"], 2, "--input must be whole numbers"),
         (["profile", SMALL, "--input", "1,2,8,8,8"], 5, "check the example input"),
         (["prune", SMALL, *INPUT, "--method", "rnap-f", "--sparsity", ".5"], 2, "'ranp-f'"),

@@ -135,7 +135,7 @@ def _with_input(
         )
     if shape[1] != spec.input_shape[1]:
         raise UsageError(
-            f"--input must have {spec.input_shape[1]} channels for {name}, got {shape[1]}"
+            f"the channels of --input must be {spec.input_shape[1]} for {name}, got {shape[1]}"
         )
     return Network(name, model, shape, spec)
 
