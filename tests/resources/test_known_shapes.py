@@ -39,7 +39,6 @@ def calls():
         "relu": (ATEN.threshold_backward.default, (grad, x, 0)),
         "gelu": (ATEN.gelu_backward.default, (grad, x)),
         "tanh": (ATEN.tanh_backward.default, (grad, x)),
-        "view": (ATEN.view.default, (x, [1, 12, 60])),
     }
 
 
@@ -49,13 +48,6 @@ def test_known_outputs_are_those_of_the_operation(name):
         func, args = calls()[name]
         known = known_outputs(func, args, {})
         assert described(known) == described(func(*args))
-
-
-def test_a_view_shares_its_storage():
-    with FakeTensorMode():
-        x = torch.randn(SHAPE)
-        view = known_outputs(ATEN.view.default, (x, [12, 60]), {})
-        assert view.untyped_storage()._cdata == x.untyped_storage()._cdata
 
 
 @pytest.mark.parametrize(
@@ -77,8 +69,7 @@ def test_what_is_out_of_the_ordinary_is_left_to_the_operation(change):
 
 def test_operations_without_a_rule_and_real_tensors_are_run():
     x = torch.randn(SHAPE)
-    assert known_outputs(ATEN.view.default, (x, [12, 60]), {}) is None
+    assert known_outputs(ATEN.tanh_backward.default, (x, x), {}) is None
     with FakeTensorMode():
         x = torch.randn(SHAPE)
         assert known_outputs(ATEN.sum.default, (x,), {}) is None
-        assert known_outputs(ATEN.view.default, (x, [-1, 60]), {}) is None

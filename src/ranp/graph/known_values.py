@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ranp.graph.inputs import TensorShape
-from ranp.graph.operation import tensors_in
+from ranp.graph.operation import operands
 
 VALUE_DEPENDENT = (
     fake_tensor.DataDependentOutputException,
@@ -93,9 +93,8 @@ class KnownValues:
         Where the operation asks for values, and they do not depend on data, the result is computed
         from the values; otherwise the exception of the fake tensors is passed on.
         """
-        inputs = list(tensors_in((args, kwargs)))
         mutated = _mutated(func, args, kwargs)
-        known = self._is_known(func, inputs, mutated)
+        known = self._is_known(func, [*operands(args), *operands(kwargs.values())], mutated)
         described = pytree.tree_map(self._describe, (args, kwargs)) if known else None
         try:
             out = func(*args, **kwargs)
@@ -105,14 +104,15 @@ class KnownValues:
             computed = self._compute(func, described)  # real tensors; their fake ones are known
             lift = torch.ops.aten.lift_fresh.default
             return pytree.tree_map_only(Tensor, lambda real: self.call(lift, (real,), {}), computed)
-        outputs = [*tensors_in(out), *mutated]
+        made = list(operands((out,)))
+        outputs = [*made, *mutated]
         if described is None:
             for tensor in outputs:
                 self._numbers.pop(_key(tensor), None)
         elif outputs:
             for tensor in outputs:
                 self._number(tensor)
-            views = tuple(self._describe(tensor) for tensor in tensors_in(out))
+            views = tuple(map(self._describe, made))
             written = frozenset(self._numbers[_key(tensor)][0] for tensor in outputs)
             self._calls.append(_Call(func, described, views, written))
         return out
@@ -136,12 +136,9 @@ class KnownValues:
         return fake
 
     def _is_known(self, func: Any, inputs: list[Tensor], mutated: list[Tensor]) -> bool:
-        name = func._schema.name
-        if torch.Tag.nondeterministic_seeded in func.tags or not all(map(_is_fake, mutated)):
+        if _has_no_values(func) or not all(map(_is_fake, mutated)):
             return False
-        if name.startswith("aten::empty"):
-            return False
-        return name in _LIKE or all(
+        return func._schema.name in _LIKE or all(
             not _is_fake(tensor) or _key(tensor) in self._numbers for tensor in inputs
         )
 
@@ -172,7 +169,7 @@ class KnownValues:
         storages: dict[int, torch.UntypedStorage] = {}
         with _disable_current_modes(), torch.no_grad():
             for call in reversed(calls):
-                made = tensors_in(_run(call.func, call.args, storages))
+                made = operands((_run(call.func, call.args, storages),))
                 for view, tensor in zip(call.outputs, made, strict=True):
                     if view.storage not in storages:
                         _real(view, storages).copy_(tensor)
@@ -199,17 +196,30 @@ def _storages(tree: Any) -> set[int]:
     return {leaf.storage for leaf in pytree.tree_leaves(tree) if isinstance(leaf, _View)}
 
 
+@cache
+def _has_no_values(func: Any) -> bool:
+    """Return whether the results of an operation follow from nothing."""
+    is_random = torch.Tag.nondeterministic_seeded in func.tags
+    return is_random or func._schema.name.startswith("aten::empty")
+
+
 def _mutated(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
     """Return the tensors that an operation writes to."""
-    schema = func._schema
-    if not schema.is_mutable:
+    places = _written_arguments(func)
+    if not places:
         return []
-    written = [
-        kwargs.get(argument.name, args[i] if i < len(args) else None)
-        for i, argument in enumerate(schema.arguments)
+    given = (kwargs.get(name, args[i] if i < len(args) else None) for i, name in places)
+    return list(operands(given))
+
+
+@cache
+def _written_arguments(func: Any) -> tuple[tuple[int, str], ...]:
+    """Return positions and names of the arguments that an operation writes to."""
+    return tuple(
+        (i, argument.name)
+        for i, argument in enumerate(func._schema.arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
-    ]
-    return list(tensors_in(written))
+    )
 
 
 def _is_fake(tensor: Tensor) -> bool:

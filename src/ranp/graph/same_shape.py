@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
+
+from ranp.graph.fake_tensors import fake_empty_like
 
 _ELEMENTWISE = frozenset(
     f"aten::{name}"
@@ -40,7 +41,7 @@ def output_like_input(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         return x
     is_known = name in _ELEMENTWISE or (name in _BY_CHANNEL and _fits(x, args[1:]))
     if is_known and x.is_floating_point() and x.is_contiguous():
-        return torch.empty_like(x)
+        return fake_empty_like(x)
     return None
 
 

@@ -20,6 +20,7 @@ from torch._subclasses import fake_tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from ranp.errors import RanpError, TraceError
+from ranp.graph.fake_tensors import device_of, fake_empty, view_of
 from ranp.graph.inputs import Inputs, TensorShape
 from ranp.graph.known_values import VALUE_DEPENDENT
 from ranp.graph.operation import RULES, Operation, operands
@@ -165,8 +166,8 @@ class Tracer(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        if func is torch.ops.prim.device.default:  # asked for again and again, by views as well
-            return args[0].fake_device
+        if (device := device_of(func, args)) is not None:
+            return device
         kwargs = kwargs or {}
         name = func._schema.name
         if name not in RULES and _is_composed(func):
@@ -187,7 +188,9 @@ class Tracer(TorchDispatchMode):
             # is computed, so that a forward can take decisions by them.
             with _disable_current_modes():
                 return func(*args, **kwargs)
-        known = output_like_input(func._schema.name, args, kwargs)
+        known = view_of(func, args, kwargs)
+        if known is None:
+            known = output_like_input(func._schema.name, args, kwargs)
         return func(*args, **kwargs) if known is None else known
 
 
@@ -206,9 +209,7 @@ def _fake(shape: TensorShape, mode: fake_tensor.FakeTensorMode) -> Tensor:
     """Return a fake tensor, made directly: there are hundreds of weights in every forward."""
     if shape.device.type == "meta":
         return shape.materialize()
-    with _disable_current_modes():
-        meta = torch.empty(shape.shape, dtype=shape.dtype, device="meta")
-    return fake_tensor.FakeTensor(mode, meta, shape.device)
+    return fake_empty(mode, shape.shape, shape.dtype, shape.device)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from ranp.errors import RanpError, TraceError
 from ranp.graph import TensorShape, named_tensors
+from ranp.graph.fake_tensors import fake_empty
 from ranp.graph.known_values import VALUE_DEPENDENT
 from ranp.graph.operation import tensors_in
 from ranp.graph.surgery import meta_copy, swapped_tensors, training_mode
@@ -90,10 +91,10 @@ class FakeStep:
         warnings.simplefilter("ignore")  # they are about values, and there are none here
         self._stack.enter_context(training_mode(self._shadow, True))
         self._stack.enter_context(_silent(logging.getLogger(fake_tensor.__name__)))
-        self._stack.enter_context(fake_tensor.FakeTensorMode(allow_non_fake_inputs=True))
+        mode = fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)
+        self._stack.enter_context(mode)
         self.tensors = {
-            name: torch.empty(shape.shape, dtype=shape.dtype)
-            for name, shape in self._shapes.items()
+            name: fake_empty(mode, shape.shape, shape.dtype) for name, shape in self._shapes.items()
         }
         for name in self._learnt:
             self.tensors[name].requires_grad_(True)

@@ -7,7 +7,8 @@ fly. Losses of PyTorch that reduce make a value for every element first, on both
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -39,19 +40,26 @@ _NO_REDUCTION, _MEAN = 0, 1
 _CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward")
 
 
-def may_take_workspace(func: Any) -> bool:
-    """Return whether an operation may hold bytes besides inputs and outputs, on any device."""
-    name = func._schema.name
-    return name in _CONVOLUTIONS or name in _PROMOTING or name in _REDUCING
+@dataclass(frozen=True)
+class Workspace:
+    """What operations hold besides inputs and outputs on a device.
+
+    Attributes:
+        operations: Names of the operations that may hold something.
+        bytes_of: `bytes_of(operation, args, outputs)` -> the most bytes that it holds.
+    """
+
+    operations: frozenset[str]
+    bytes_of: Callable[[Any, tuple[Any, ...], Any], int]
 
 
 def kept_by_output(func: Any, args: Sequence[Any]) -> int:
     """Return the bytes of the storage of an output that is larger than its shape says; 0 if not."""
-    return cuda_workspace(func, args, None) if func._schema.name in _KEEPING else 0
+    return _elements_reduced(func, args, None) if func._schema.name in _KEEPING else 0
 
 
-def cuda_workspace(func: Any, args: Sequence[Any], out: Any) -> int:
-    """Return the most bytes that an operation holds on CUDA besides inputs and outputs."""
+def _elements_reduced(func: Any, args: Sequence[Any], out: Any) -> int:
+    """Return the bytes of a value for every element that a loss reduces."""
     at = _REDUCING.get(func._schema.name)
     if at is None or (args[at] if at < len(args) else _MEAN) == _NO_REDUCTION:
         return 0
@@ -59,11 +67,10 @@ def cuda_workspace(func: Any, args: Sequence[Any], out: Any) -> int:
     return elements * int(args[0].element_size())
 
 
-def cpu_workspace(func: Any, args: Sequence[Any], out: Any) -> int:
-    """Return the most bytes that an operation holds on a CPU besides inputs and outputs."""
+def _on_cpu(func: Any, args: Sequence[Any], out: Any) -> int:
     if func._schema.name in _PROMOTING:
         return _promoted(args[0], args[1])
-    return convolution_workspace(func, tuple(args), out) or cuda_workspace(func, args, out)
+    return convolution_workspace(func, tuple(args), out) or _elements_reduced(func, args, out)
 
 
 def _promoted(a: Any, b: Any) -> int:
@@ -73,3 +80,7 @@ def _promoted(a: Any, b: Any) -> int:
         return 0
     common = torch.result_type(a, b)
     return sum(t.numel() * common.itemsize for t in tensors if t.dtype != common and t.dim() > 0)
+
+
+CPU_WORKSPACE = Workspace(_PROMOTING.union(_REDUCING, _CONVOLUTIONS), _on_cpu)
+CUDA_WORKSPACE = Workspace(frozenset(_REDUCING), _elements_reduced)

@@ -7,13 +7,12 @@ is most of the time of a step (see also `ranp.graph.same_shape`, for what a forw
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
+
+from ranp.graph.fake_tensors import fake_empty, fake_empty_like
 
 _GRADIENTS = frozenset(
     f"aten::{name}_backward"
@@ -41,7 +40,7 @@ def known_outputs(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any
     if name in _GRADIENTS:
         grad, x = args[:2]
         alike = _is_plain(x) and x.shape == grad.shape and x.dtype == grad.dtype
-        return torch.empty_like(grad) if alike else None
+        return fake_empty_like(grad) if alike else None
     rule = _RULES.get(name)
     return None if rule is None else rule(*args)
 
@@ -55,7 +54,7 @@ def _is_plain(tensor: Any) -> bool:
     )
 
 
-def _fit(x: Tensor, *others: Any) -> bool:
+def _fit(x: FakeTensor, *others: Any) -> bool:
     """Return whether weights and statistics are there, one for every channel, or missing."""
     tensors = [other for other in others if other is not None]
     return x.dim() > 1 and all(
@@ -65,30 +64,23 @@ def _fit(x: Tensor, *others: Any) -> bool:
 
 
 def _batch_norm(
-    x: Tensor, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, *_: Any
+    x: FakeTensor, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, *_: Any
 ) -> Any:
     if weight is None or not training or not _fit(x, weight, bias, mean, variance):
         return None
-    return torch.empty_like(x), x.new_empty(x.shape[1]), x.new_empty(x.shape[1])
+    saved = (fake_empty(x.fake_mode, x.shape[1:2], x.dtype) for _ in range(2))
+    return fake_empty_like(x), *saved
 
 
-def _batch_norm_backward(grad: Tensor, x: Any, weight: Any, *rest: Any) -> Any:
+def _batch_norm_backward(grad: FakeTensor, x: Any, weight: Any, *rest: Any) -> Any:
     *_, training, _, wanted = rest
     fits = _is_plain(x) and x.shape == grad.shape and x.dtype == grad.dtype
     if weight is None or not training or not all(wanted) or not fits or not _fit(x, weight):
         return None
-    return torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
-
-
-def _view(x: Tensor, shape: Sequence[int]) -> Any:
-    if min(shape, default=1) < 1 or math.prod(shape) != x.numel():
-        return None
-    strides = [math.prod(shape[at + 1 :]) for at in range(len(shape))]
-    return x.as_strided(tuple(shape), strides)
+    return fake_empty_like(x), fake_empty_like(weight), fake_empty_like(weight)
 
 
 _RULES: dict[str, Callable[..., Any]] = {
-    "aten::view": _view,
     "aten::native_batch_norm": _batch_norm,
     "aten::native_batch_norm_backward": _batch_norm_backward,
 }

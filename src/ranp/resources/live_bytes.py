@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -22,15 +22,13 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ranp.graph import TensorShape
+from ranp.graph.fake_tensors import device_of, view_of
 from ranp.graph.known_values import KnownValues
-from ranp.graph.operation import tensors_in
-from ranp.resources.kernel_workspace import kept_by_output, may_take_workspace
+from ranp.graph.operation import operands, tensors_in
+from ranp.resources.kernel_workspace import Workspace, kept_by_output
 from ranp.resources.known_shapes import known_outputs
 
 _MODULE = "ranp.module"
-
-Workspace = Callable[[Any, tuple[Any, ...], Any], int]
-"""`workspace(operation, args, outputs)` -> bytes that it needs besides inputs and outputs."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,7 @@ class LiveBytes(TorchDispatchMode):
         """Begin with nothing alive.
 
         Args:
-            workspace: Returns the workspace of an operation.
+            workspace: What operations hold besides.
             rounding: Sizes are rounded up to multiples of it.
         """
         super().__init__()  # type: ignore[no-untyped-call]
@@ -224,22 +222,33 @@ class LiveBytes(TorchDispatchMode):
         return str(node.metadata.get(_MODULE, "")) if node is not None else ""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.ops.prim.device.default:
-            return func(*args)
-        out = known_outputs(func, args, kwargs or {})
-        if out is None:
-            out = self._known.call(func, args, kwargs or {})
-        made = list(tensors_in(out))
-        if made:
-            owner = self._owner()
-            kept = kept_by_output(func, args)
-            for tensor in made:
-                self.follow(tensor, owner, kept)
-            kernel = None
-            if may_take_workspace(func):
-                kernel = Kernel(func, shapes_of(list(args)), shapes_of(out))
-            self.note(owner, self._workspace(func, args, out), kernel)
+        if (device := device_of(func, args)) is not None:
+            return device
+        # Modes that follow calls of functions have followed this one; what is below is no call.
+        with torch._C.DisableTorchFunction():
+            out = self._call(func, args, kwargs or {})
+            made = list(operands((out,)))
+            if made:
+                self._count(func, args, out, made)
         return out
+
+    def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        out = view_of(func, args, kwargs)
+        if out is None:
+            out = known_outputs(func, args, kwargs)
+        return self._known.call(func, args, kwargs) if out is None else out
+
+    def _count(self, func: Any, args: tuple[Any, ...], out: Any, made: list[Tensor]) -> None:
+        """Count what an operation made, and what it holds besides."""
+        owner = self._owner()
+        kept = kept_by_output(func, args)
+        for tensor in made:
+            self.follow(tensor, owner, kept)
+        if func._schema.name in self._workspace.operations:
+            kernel = Kernel(func, shapes_of(list(args)), shapes_of(out))
+            self.note(owner, self._workspace.bytes_of(func, args, out), kernel)
+        else:
+            self.note(owner)
 
 
 def shapes_of(tree: Any) -> Any:

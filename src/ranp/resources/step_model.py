@@ -22,6 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from ranp.graph import Alive, ChannelGraph, TensorShape
+from ranp.graph.fake_tensors import fake_empty
 from ranp.resources.live_bytes import Kernel
 from ranp.resources.training_memory import (
     Device,
@@ -65,16 +66,16 @@ class _KernelModel:
     spec: Any
     _known: dict[tuple[Any, ...], int] = field(default_factory=dict)
 
-    def bytes_at(self, counts: Sequence[int], device: Device) -> int:
+    def bytes_at(self, counts: Sequence[int], device: Device, mode: FakeTensorMode) -> int:
         sizes = [each.at(counts) if isinstance(each, _Sizes) else each for each in self.leaves]
         key = tuple(size for size, leaf in zip(sizes, self.leaves, strict=True) if size is not leaf)
         if key not in self._known:
             made = [
-                _make(leaf, size) if isinstance(leaf, _Sizes) else leaf
+                _make(leaf, size, mode) if isinstance(leaf, _Sizes) else leaf
                 for leaf, size in zip(self.leaves, sizes, strict=True)
             ]
             args, out = pytree.tree_unflatten(made, self.spec)
-            self._known[key] = workspace_of(device)[0](self.func, tuple(args), out)
+            self._known[key] = workspace_of(device)[0].bytes_of(self.func, tuple(args), out)
         return self._known[key]
 
     def rescaled(self, kernel: Kernel | None, full: Ints) -> _KernelModel:
@@ -95,8 +96,8 @@ def _rescaled(known: Any, leaf: Any, full: Ints) -> Any:
     return _Sizes(tuple((size // int(full[number]), number) for size, number in dims), dtype)
 
 
-def _make(leaf: _Sizes, size: tuple[int, ...]) -> Any:
-    return size[0] if leaf.dtype is None else torch.empty(size, dtype=leaf.dtype)
+def _make(leaf: _Sizes, size: tuple[int, ...], mode: FakeTensorMode) -> Any:
+    return size[0] if leaf.dtype is None else fake_empty(mode, size, leaf.dtype)
 
 
 @dataclass(frozen=True)
@@ -210,9 +211,9 @@ class StepModel:
         now = np.cumsum(np.where(is_note, 0, kind * sizes[np.where(is_note, 0, number)]))
         held = now[is_note]
         plain = counts.tolist()
-        with FakeTensorMode():
+        with FakeTensorMode() as mode:
             for at, kernel in self.kernels.items():
-                held[at] += kernel.bytes_at(plain, self.device)
+                held[at] += kernel.bytes_at(plain, self.device, mode)
         stepping = step_temporaries(exact[self.learnt].tolist(), self.optimizer, self.device)
         highest = max(int(held.max()), int(now[-1]) + max(stepping))
         return highest + allowance_for(highest, self.device) + self.margin

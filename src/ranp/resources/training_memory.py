@@ -28,8 +28,8 @@ from ranp.errors import UsageError
 from ranp.graph import ExampleInput, describe_inputs, named_tensors, unwrap
 from ranp.resources.autocast import DTYPES, Precision
 from ranp.resources.fake_step import FakeStep, NotTraceable, call_model
-from ranp.resources.kernel_workspace import cpu_workspace, cuda_workspace
-from ranp.resources.live_bytes import LiveBytes, Log, Workspace
+from ranp.resources.kernel_workspace import CPU_WORKSPACE, CUDA_WORKSPACE, Workspace
+from ranp.resources.live_bytes import LiveBytes, Log
 from ranp.resources.measuring import mean_of
 
 Optimizer = Literal["sgd", "momentum", "adam", "adamw", "amsgrad"]
@@ -274,7 +274,7 @@ def allowance_for(alive: int, device: Device) -> int:
 
 def workspace_of(device: Device) -> tuple[Workspace, int]:
     """Return what operations take besides on a device, and what sizes are multiples of there."""
-    return (cpu_workspace, 1) if device == "cpu" else (cuda_workspace, CUDA_BLOCK)
+    return (CPU_WORKSPACE, 1) if device == "cpu" else (CUDA_WORKSPACE, CUDA_BLOCK)
 
 
 def step_temporaries(

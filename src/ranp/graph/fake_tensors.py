@@ -1,0 +1,70 @@
+"""Fake tensors made directly, without the way through their dispatcher.
+
+It looks up, checks and converts for longer than an operation on shapes takes: most of the time of a
+trace, and of a simulated training step. What is certain to come out the same is made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import (
+    FakeTensor,
+    FakeTensorMode,
+    in_kernel_invocation_manager,
+)
+
+_CPU = torch.device("cpu")
+
+
+def fake_empty(
+    mode: FakeTensorMode,
+    shape: Sequence[int],
+    dtype: torch.dtype,
+    device: torch.device = _CPU,
+) -> FakeTensor:
+    """Return a new fake tensor, as `torch.empty` gives it inside of the mode."""
+    with torch._C._DisableTorchDispatch():
+        meta = torch.empty(shape, dtype=dtype, device="meta")
+    return FakeTensor(mode, meta, device)
+
+
+def fake_empty_like(x: FakeTensor) -> FakeTensor:
+    """Return a new fake tensor like a contiguous one."""
+    return fake_empty(x.fake_mode, x.shape, x.dtype, x.fake_device)
+
+
+def view_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return what a view of a fake tensor gives out; None if the operation is not one.
+
+    Args:
+        func: An ATen operation, below autograd.
+        args: Its arguments by position.
+        kwargs: Its arguments by name.
+    """
+    if not _is_view(func) or not args:
+        return None
+    x = args[0]
+    if not isinstance(x, FakeTensor) or x.constant is not None:
+        return None
+    with in_kernel_invocation_manager(x.fake_mode):
+        out = func(*args, **kwargs)
+    if isinstance(out, Tensor):
+        return FakeTensor(x.fake_mode, out, x.fake_device)
+    return type(out)(FakeTensor(x.fake_mode, each, x.fake_device) for each in out)
+
+
+@cache
+def _is_view(func: Any) -> bool:
+    """Return whether an operation always gives out views: `reshape` and `to` may copy."""
+    return func.is_view and not func._can_decompose()
+
+
+def device_of(func: Any, args: tuple[Any, ...]) -> torch.device | None:
+    """Return the device of a fake tensor if that is asked for, which is again and again."""
+    is_asked = func is torch.ops.prim.device.default and isinstance(args[0], FakeTensor)
+    return args[0].fake_device if is_asked else None
