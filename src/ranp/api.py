@@ -415,6 +415,7 @@ def fit(  # noqa: D417
     )
     racing = _what_races(method, train, length)
     row = THIN if racing else method
+    model = unwrap(model)
     how: dict[str, Any] = {"lam": lam, "resource": resource, "multiple": multiple, "seed": seed}
     choices = choices_to_try(model, row, budgets, coupling=coupling, floor=floor, **how)
     peeked = peek(loader)
