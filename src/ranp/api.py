@@ -370,7 +370,8 @@ def fit(  # noqa: D417
     network is only scored, on what the loader yields. That may be smaller than what is trained
     with; give the size to train at as `input`.
 
-    Budgets are numbers, or strings with a unit; "50%" is half of what the full network takes.
+    Budgets are numbers, or strings with a unit; "50%" is half of what the full network takes
+    (of memory on CUDA: of what is left of it without the context, which no pruning changes).
 
     Args:
         model: Any model; it is not changed.
