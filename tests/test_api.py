@@ -171,6 +171,11 @@ def test_costs_and_shapes_need_no_graph():
     costs = ranp.count(network(), (1, 1, 8, 8, 8))
     assert costs.parameters == sum(p.numel() for p in network().parameters())
     assert ranp.count(network(), (1, 8, 8, 8)) == costs
+    batch, sample = (
+        ranp.predict_training_memory(network(), shape, device="cuda")
+        for shape in [(1, 1, 8, 8, 8), (1, 8, 8, 8)]
+    )
+    assert batch.peak == sample.peak
     fitted = [
         ranp.fit(network(), batches(), F.cross_entropy, flops="100%", input=shape, device="cpu")
         for shape in [(1, 8, 8, 8), (2, 1, 8, 8, 8)]
@@ -424,6 +429,7 @@ def test_only_the_users_forward_knows_its_batches():
         ({"loader": []}, "loader is empty"),
         ({"loader": [], "example_input": (1, 1, 8, 8, 8)}, "no batches"),
         ({"method": "rapn-f"}, "Did you mean 'ranp-f'"),
+        ({"method": "ranp"}, "Did you mean 'ranp-f', 'ranp-l', 'ranp-m' or 'ranp-p'"),
         ({"sparsity": 1.5}, "1.5"),
         ({"loss": None}, "give a loss"),
         ({"loader": [torch.rand(1, 1, 8, 8, 8)]}, "expected a pair"),

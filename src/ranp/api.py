@@ -393,7 +393,8 @@ def fit(  # noqa: D417
     network is only scored, on what the loader yields. That may be smaller than what is trained
     with; give the size to train at as `input`.
 
-    Budgets are numbers, or strings with a unit; "50%" is half of what the full network takes.
+    Budgets are numbers, or strings with a unit; "50%" is half of what the full network takes
+    (of memory on CUDA: of what is left of it without the context, which no pruning changes).
 
     Args:
         model: Any model; it is not changed.
@@ -438,6 +439,7 @@ def fit(  # noqa: D417
     )
     racing = _what_races(method, train, length)
     row = THIN if racing else method
+    model = unwrap(model)
     how: dict[str, Any] = {"lam": lam, "resource": resource, "multiple": multiple, "seed": seed}
     choices = choices_to_try(model, row, budgets, coupling=coupling, floor=floor, **how)
     peeked = peek(loader)

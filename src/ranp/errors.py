@@ -53,13 +53,21 @@ _MOST = 5
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Return " Did you mean 'x'?" for the closest known name, otherwise some known names."""
+    """Return " Did you mean 'x'?" for the closest known names, otherwise some known names."""
     known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=1)
+    close = difflib.get_close_matches(name, known, n=_MOST)
     if close:
-        return f" Did you mean '{close[0]}'?"
+        equally = [
+            f"'{each}'" for each in known if _likeness(name, each) == _likeness(name, close[0])
+        ]
+        *first, last = equally[:_MOST]
+        return f" Did you mean {', '.join(first)}{' or ' * bool(first)}{last}?"
     more = f" and {len(known) - _MOST} more" if len(known) > _MOST else ""
     return f" Known: {', '.join(known[:_MOST])}{more}." if known else ""
+
+
+def _likeness(name: str, known: str) -> float:
+    return difflib.SequenceMatcher(None, known, name).ratio()
 
 
 def lookup(table: Mapping[str, Row], name: str, what: str) -> Row:

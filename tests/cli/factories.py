@@ -27,6 +27,14 @@ def ten_neurons() -> nn.Module:
     )  # fmt: skip
 
 
+def deep_names() -> nn.Module:
+    """Layers are called stages.decoder_of_the_network.conv.0 and so on; heads are tied."""
+    net, stages = nn.Sequential(), nn.Sequential()
+    stages.add_module("decoder_of_the_network", small())
+    net.add_module("stages", stages)
+    return net
+
+
 def batches() -> list[tuple[Tensor, Tensor]]:
     generator = torch.Generator().manual_seed(0)
     return [
@@ -53,6 +61,16 @@ def signalled_batches() -> Iterator[tuple[Tensor, Tensor]]:
 def one_batch() -> list[tuple[Tensor, Tensor]]:
     inputs, targets = zip(*batches(), strict=True)
     return [(torch.cat(inputs), torch.cat(targets))]
+
+
+def pairs_of_two() -> list[tuple[Tensor, Tensor]]:
+    (a, b), (c, d), *_ = batches()
+    return [(torch.cat([a, c]), torch.cat([b, d]))] * 2
+
+
+def labels_with_a_channel() -> list[tuple[Tensor, Tensor]]:
+    """As MONAI has them."""
+    return [(x, y[:, None]) for x, y in batches()]
 
 
 def many_batches() -> list[tuple[Tensor, Tensor]]:

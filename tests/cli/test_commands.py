@@ -103,7 +103,8 @@ def test_errors_are_one_line(ranp, arguments, code, words):
         ("poisoned_batches", None, 4, "batch 3"),
         ("batches", "unreduced", 2, "(1, 8, 8, 8)"),
         ("batches", "number", 2, "the forward pass or the loss fails: TypeError"),
-        ("float_targets", None, 2, "the forward pass or the loss fails: RuntimeError"),
+        ("float_targets", None, 2, "give --loss package.module:function(output, target)"),
+        ("labels_with_a_channel", None, 2, "does not take what the network returns"),
         (
             "broken_loader",
             None,
@@ -275,6 +276,17 @@ def test_prune_comes_after_a_search_without_scores(ranp):
     assert (settings["scoring"]["seed"], settings["scoring"]["per"]) == (2, "sample")
 
 
+def test_titles_and_names_are_not_broken(ranp):
+    shown = ranp("profile", SMALL, *INPUT, "--training").out.splitlines()
+    assert [line.rstrip() for line in shown if "predicted" in line or "rules" in line] == [
+        "Counted at the traced input size, by the paper's rules.", "A training step, predicted",
+    ]  # fmt: skip
+    deep = "tests.cli.factories:deep_names"
+    shown = ranp("inspect", deep, *INPUT).out
+    for name, module in factories.deep_names().named_modules():
+        assert not isinstance(module, nn.Conv3d) or f"{name} " in shown
+
+
 def test_inspect(ranp):
     rows = ranp("inspect", SMALL, *INPUT, "--protect", "0", "--json").json["layers"]
     assert [row["removable"] for row in rows] == [0, 8, 0]
@@ -324,6 +336,8 @@ def test_a_signal_keeps_what_was_scored(ranp, tmp_path, monkeypatch, whole, numb
     [
         ("prune", ("--sparsity", ".5", "--floor", "2", "--multiple", "2", "--lambda", "0")),
         ("prune", ("--sparsity", ".5", "--protect", "0", "--out", "a directory")),
+        ("prune", ("--params", "50%", "--lambda", "0", "--protect", "0")),
+        ("prune", ("--flops", "50%", "--floor", "2", "--out", "a directory")),
         ("search", ("--coupling", "max", "--resource", "memory")),
         ("fit", ("--params", "50%", "--batch", "2", "--method", "weighted")),
         ("fit", ("--params", "50%", "--out", "a directory")),
@@ -352,6 +366,9 @@ def test_no_command_loses_its_scores(ranp, tmp_path, monkeypatch, whole, name, o
     assert rest.code == 0
     assert_same(library.Scores.load(kept), whole)
     late = ranp(*going_on, "--json").json
+    assert late["sparsity"] == pytest.approx(anew["sparsity"], abs=1e-4)
+    if name == "prune" and "--sparsity" not in options:  # goes on with `fit`, which rounds it up
+        late["settings"]["sparsity"] = late["sparsity"] = anew["sparsity"]
     for key in ("layers", "sparsity", "settings", "method", "slim"):
         assert late[key] == anew[key]
     assert early.json["settings"]["scoring"]["batches"] == 2
@@ -434,6 +451,9 @@ def test_prune_takes_budgets(ranp):
     assert asked.json["slim"]["param_mb"] <= 0.3 * asked.json["full"]["param_mb"]
     fitted = ranp("prune", SMALL, *INPUT, *DATA, "--memory", "70%", "--json")
     assert fitted.json["binding"] == "memory" and fitted.json["step"]["batch"] == 1
+    pairs = ("--data", "tests.cli.factories:pairs_of_two", "--memory", "70%", "--json")
+    assert ranp("prune", SMALL, *INPUT, *pairs).json["step"]["batch"] == 2
+    assert ranp("prune", SMALL, *INPUT, *pairs, "--batch", "3").json["step"]["batch"] == 3
     assert ranp("prune", SMALL, *INPUT, *DATA, "--flops", "50%", "--sparsity", "0.5").code == 2
     nothing = ranp("prune", SMALL, *INPUT, *DATA)
     assert nothing.code == 2 and "such as --flops 10%" in nothing.err
@@ -455,6 +475,8 @@ def test_data_that_does_not_exist_is_called_missing(ranp):
         shape = INPUT if name == SMALL else ()
         refused = ranp("prune", name, *shape, "--flops", "10%", "--data", "nowhere")
         assert refused.code == 2 and "data directory 'nowhere' does not exist" in refused.err
+    refused = ranp("prune", SMALL, *INPUT, "--flops", "10%", "--data", "tests")
+    assert refused.code == 2 and "batches, got the directory 'tests'" in refused.err
 
 
 def test_a_shape_may_lack_its_batch(ranp):

@@ -88,6 +88,13 @@ def test_wrong_arguments_end_with_2(ranp, arguments, words):
     assert done.code == 2 and words in done.err and done.err.count("\n") == 1
 
 
+def test_the_batch_is_that_of_ones_own_loader(ranp):
+    pairs = ("--data", "tests.cli.factories:pairs_of_two", "--flops", "100%", "--json")
+    own = ("fit", "tests.cli.factories:small", "--input", "1,8,8,8", *pairs)
+    assert ranp(*own).json["step"]["batch"] == 2
+    assert ranp(*own, "--batch", "3").json["step"]["batch"] == 3
+
+
 def test_an_input_may_have_its_batch(ranp):
     done = ranp(*SMALL, "--flops", "100%", "--input", "3,1,8,8,8", "--json")
     assert done.json["step"]["batch"] == 3 and done.json["step"]["input"] == [1, 8, 8, 8]

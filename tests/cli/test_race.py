@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
+
+from torch import nn
 
 from ranp.slimming import Plan
 from tests.cli import factories
@@ -20,6 +23,11 @@ def test_a_race_from_the_command_line_goes_on_and_ends_with_a_plan(ranp, tmp_pat
     assert "at most " in first.err and "of the training that follows" in first.err
     plan = Plan.load(tmp_path / "plan.json")
     assert f"{plan.method} wins" in first.out
+    (hint,) = [line for line in first.err.splitlines() if line.startswith("Next: in Python, ")]
+    after: dict[str, Any] = {}
+    exec(hint.removeprefix("Next: in Python, "), after)
+    kept = [len(layer.kept) for layer in plan.layers.values()]
+    assert [m.out_channels for m in after["model"] if isinstance(m, nn.Conv3d)] == kept
     records = {path: path.stat().st_mtime_ns for path in tmp_path.glob("cells/*/record.json")}
     again = ranp(*arguments, "--json", "--quiet")
     assert again.err == ""

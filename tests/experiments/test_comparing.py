@@ -61,7 +61,10 @@ def run(path: Path, **options: Any) -> tuple[Any, list[str]]:
 
 def test_methods_are_trained_at_one_cost_and_compared_with_thin(tmp_path: Path) -> None:
     comparison, lines = run(tmp_path)
-    assert lines[0] == "run 1 of 6: seed 0"
+    assert lines[:4] == [
+        *(f"run {i} of 6: {name}, seed 0" for i, name in enumerate(["full", "thin", "ranp-f"], 1)),
+        "run 4 of 6: full, seed 1",
+    ]
     (at,) = comparison.result["budgets"]
     rows = {row["method"]: row for row in at["rows"]}
     full = rows["full"]["means"]["gflops"]
@@ -107,7 +110,7 @@ def test_a_race_must_know_how_long_a_training_is(tmp_path: Path) -> None:
 def test_a_budget_out_of_reach_is_said_before_anything_is_trained(tmp_path: Path) -> None:
     comparison, lines = run(tmp_path, methods=["thin", "vanilla"], budget={"flops": "1%"}, seeds=1)
     assert "vanilla cannot come down to" in lines[0] and lines[0].endswith("floor=1 would")
-    assert lines[1:] == ["run 1 of 1: seed 0"]
+    assert lines[1:] == ["run 1 of 1: thin, seed 0"]
     rows = {row["method"]: row for row in comparison.result["budgets"][0]["rows"]}
     assert rows["vanilla"]["outcomes"] == {"0": "unreachable"}
 

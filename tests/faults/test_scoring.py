@@ -105,6 +105,12 @@ def test_row_30_wrong_arguments_are_refused_in_one_line(case):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("run", [ranp.prune, ranp.fit])
+def test_row_30_a_class_is_no_model_whatever_is_asked_for(run):
+    with pytest.raises(UsageError, match="got the class Conv3d; give an instance"):
+        run(nn.Conv3d, [batch()], nn.functional.cross_entropy, flops="50%")
+
+
 def test_row_30_no_loader():
     with pytest.raises(UsageError, match="ranp-f scores with data; give a loader"):
         ranp.prune(network(), sparsity=0.5)

@@ -97,6 +97,25 @@ def test_a_share_of_memory_is_one_of_what_the_network_takes(model, loader, loss)
     assert full < context
     assert 0.45 * full < slim <= 0.5 * full
     assert result.budgets[0].limit == context + 0.5 * full
+    said = "50 % of the memory is of what pruning can change: any network takes 512.0 MiB"
+    assert said in result.notes[0] and said in " ".join(str(result).split())
+
+
+@pytest.mark.parametrize("resource", ["memory", "flops", "params"])
+def test_the_table_has_every_method_and_the_one_that_keeps_most_first(
+    model, loader, loss, resource
+):
+    result = ranp.fit(model, loader, loss, **{resource: "50%"}, **{**STEP, "device": "cuda"})
+    assert {each.method for each in result.methods} == {"ranp-f", "ranp-m", "ranp-p", "weighted"}
+    kept = [each.neurons or 0 for each in result.methods]
+    assert kept == sorted(kept, reverse=True)
+    assert kept[0] == sum(len(layer.kept) for layer in result.plan.layers.values())
+    assert result.methods[0].method == result.plan.method
+    _, _, below = str(result).partition("Neurons that methods keep within the budgets\n")
+    rows = [line.split() for line in below.splitlines()[1 : 1 + len(kept)]]
+    assert [(row[0], int(row[1].replace("-", "0"))) for row in rows] == [
+        (each.method, number) for each, number in zip(result.methods, kept, strict=True)
+    ]
 
 
 class Tied(nn.Module):
@@ -464,8 +483,8 @@ def test_targets_of_several_resolutions():
     [
         ({}, "give at least one budget: memory, flops, params, latency"),
         ({"memory": "8 apples"}, "must be an amount such as 8GiB or 50%, got '8 apples'"),
-        ({"memory": "1GiB", "optimizer": "lion"}, "unknown optimizer 'lion'"),
-        ({"memory": "1GiB", "precision": "8"}, "unknown precision '8'"),
+        ({"memory": "1GiB", "optimizer": "lion"}, "optimizer must be one of .*got 'lion'"),
+        ({"memory": "1GiB", "precision": "8"}, "precision must be one of .*got '8'"),
         ({"memory": "1GiB", "batch": 0}, "batch must be at least 1, got 0"),
         ({"memory": "1GiB", "method": "magic"}, "magic"),
     ],

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ranp.report.charts import Point, line_chart, network_picture, nice_ticks, scatter
+from ranp.report.rendering import tails_of
 
 values = st.floats(1e-6, 1e9)
 
@@ -97,3 +98,28 @@ def test_frontiers_join_what_is_reached_at_the_least_cost_and_end_at_the_full_ne
         (2, f"M{x['c']}L{x['full']}"),  # d costs more than c and reaches less
     ]
     assert scatter([full, *good, *bad]).frontiers == []
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [f"upsamples.{i}.conv_block.conv{j}.conv" for i in range(3) for j in (1, 2)],
+        [f"deep_supervision_heads.{i}.conv.conv" for i in range(3)],
+        [
+            *(f"upsamples.{i}.transp_conv.conv" for i in range(3)),
+            "upsamples.0.conv_block.conv.conv",
+        ],
+        [f"model.1.submodule.{i}.submodule.1.conv" for i in range(12)],  # as in MONAI's UNet
+        ["a", "a.b", "a.very.long.name.of.a.layer", "a.very.long.name.of.a.layer"],
+    ],
+)
+def test_no_two_names_look_alike_when_their_middle_is_cut(names):
+    cut = set()
+    for name, tail in tails_of(names).items():
+        cut.add((name[: 20 - tail], name[-tail:]) if tail and len(name) > 20 else name)
+    assert len(cut) == len(set(names))
+
+
+def test_names_that_differ_in_their_middle_alone_are_not_cut():
+    names = [f"model.1.submodule.{i}.submodule.1.conv" for i in range(12)]
+    assert set(tails_of([*names, "head"]).values()) == {0, 10}

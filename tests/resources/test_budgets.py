@@ -52,6 +52,8 @@ def test_amounts(resource, text, amount):
         ("latency", -1.0, "must be positive"),
         ("memory", float("nan"), "must be positive"),
         ("memory", float("inf"), "must be positive"),
+        ("flops", 0.1, "such as 20GFLOPs or 50%, got 0.1; if a share is meant, give '10%'"),
+        ("memory", "0.5", "if a share is meant, give '50%'"),
         ("memory", True, "must be a number or a string, got True"),
         ("memory", [8], r"must be a number or a string, got \[8\]"),
     ],
@@ -104,6 +106,11 @@ def test_what_is_described_can_be_parsed_again(amount):
     for resource in ("memory", "flops"):
         again = parse_budget(resource, describe(resource, amount)).limit
         assert again == pytest.approx(amount, rel=0.01)
+
+
+def test_small_amounts_are_not_rounded_to_nothing():
+    assert describe("memory", 8) == "8 B"  # who gives memory=8 means GiB, and sees why not
+    assert describe("flops", 10) == "10 FLOPs"
 
 
 @given(st.text(max_size=12))

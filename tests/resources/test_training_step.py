@@ -252,9 +252,13 @@ def test_a_recomputed_block_is_its_modules():
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"precision": "8"}, "unknown precision '8': use 32, bf16, 16"),
-        ({"device": "tpu"}, "unknown device 'tpu': use cpu or cuda"),
-        ({"optimizer": "lion"}, "unknown optimizer 'lion'"),
+        ({"precision": "8"}, "precision must be one of '32', 'bf16', '16', got '8'"),
+        ({"precision": 16}, "precision must be one of '32', 'bf16', '16', got 16"),
+        ({"device": "tpu"}, "device must be one of 'cpu', 'cuda', got 'tpu'"),
+        ({"device": torch.device("cpu")}, "got device(type='cpu')"),
+        ({"optimizer": "lion"}, "optimizer must be one of 'sgd', 'momentum', 'adam'"),
+        ({"loss": F.cross_entropy}, "loss=lambda output: cross_entropy(output, target)"),
+        ({"loss": nn.CrossEntropyLoss()}, "alone, got CrossEntropyLoss (missing a required"),
     ],
 )
 def test_what_is_not_known_is_refused(wrong, says):

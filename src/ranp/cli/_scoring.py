@@ -21,7 +21,7 @@ from ranp.cli._options import Output, ScoringOptions
 from ranp.datasets import find_dataset, open_cases, synthetic_cases
 from ranp.datasets.loader import Loader
 from ranp.datasets.voxels import EMPTY
-from ranp.errors import UsageError
+from ranp.errors import UsageError, is_out_of_memory
 from ranp.peeking import Batches, peek
 from ranp.pipeline import Scoring
 from ranp.progress import ScoringBar
@@ -29,7 +29,7 @@ from ranp.pruning import Method, Scores, make_forward
 from ranp.pruning.batches import batch_size
 from ranp.resources.budgets import describe
 from ranp.signals import GracefulStop
-from ranp.user_code import BlamedLoader, blame, load_loader, load_object
+from ranp.user_code import BlamedLoader, blame, describe_failure, load_loader, load_object
 
 DEFAULT_SAMPLES = 8
 """Samples to score with if nothing else is said."""
@@ -46,6 +46,7 @@ class Source:
         about: One line for people.
         settings: What the batches are made of, but for how many there are: scores go on with
             batches of the same kind alone.
+        batch: Samples of a batch of the user's own loader; None for other sources.
     """
 
     loader: Iterable[Any] | None
@@ -53,6 +54,7 @@ class Source:
     number: int | None
     about: str
     settings: Mapping[str, Any]
+    batch: int | None = None
 
     @property
     def batches(self) -> Batches:
@@ -80,7 +82,15 @@ class Source:
 
 def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
     """Return the cross-entropy; empty voxels are ignored."""
-    return functional.cross_entropy(output, target, ignore_index=EMPTY)
+    try:
+        return functional.cross_entropy(output, target, ignore_index=EMPTY)
+    except (RuntimeError, TypeError, ValueError) as error:
+        if is_out_of_memory(error):
+            raise
+        raise UsageError(
+            f"cross-entropy, the default, does not take what the network returns and the target "
+            f"({describe_failure(error)}); give --loss package.module:function(output, target)"
+        ) from error
 
 
 def open_source(
@@ -119,9 +129,10 @@ def open_source(
             "package.module:factory for a loader of yours"
         )
     if network.spec is None:
+        given = f", got the directory '{data}'" if data is not None else ""
         raise UsageError(
             f"say what '{network.name}' is scored with: --data package.module:factory, "
-            "a function that returns a loader of (input, target) batches"
+            f"a function that returns a loader of (input, target) batches{given}"
         )
     samples = options.samples or (batches * batch if batches else DEFAULT_SAMPLES)
     if samples < batch:
@@ -161,7 +172,7 @@ def _from_loader(
         )
     number = batches if batches and samples is None else (samples or DEFAULT_SAMPLES) // size or 1
     about = f"at most {number} batches of {size} from {name}"
-    return Source(peeked.loader, loss, number, about, {"data": name, **settings})
+    return Source(peeked.loader, loss, number, about, {"data": name, **settings}, size)
 
 
 def _cases(network: Network, data: str | None, samples: int, size: int | None, seed: int) -> Any:

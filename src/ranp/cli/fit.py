@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ranp.cli._common import ensure_out, is_given, next_command, show_json, show_result
+from ranp.cli._common import ensure_out, next_command, show_json, show_result
 from ranp.cli._networks import Network, NetworkArgument, load_sample_network
 from ranp.cli._options import (
     SCORING,
@@ -32,7 +32,12 @@ if TYPE_CHECKING:
 class StepOptions:
     """How a network is going to be trained."""
 
-    batch: Annotated[int, typer.Option(min=1, help="Samples per training step.")] = 1
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Samples per training step; as in a loader of yours, or 1, by default."
+        ),
+    ] = None
     input_shape: Annotated[
         str | None,
         typer.Option("--input", help="Shape of a sample in training, such as 4,128,128,128."),
@@ -49,13 +54,13 @@ class StepOptions:
         Device | None, typer.Option(help="What memory is predicted for; CUDA if there is one here.")
     ] = None
 
-    def step(self, batch: int | None, sample: tuple[int, ...]) -> TrainingStep:
-        """Return the step with a batch of its own, if any, and samples of a shape."""
+    def step(self, batch: int, sample: tuple[int, ...]) -> TrainingStep:
+        """Return the step with batches of a size, and samples of a shape."""
         from ranp.fitting import TrainingStep
         from ranp.fitting.machine import default_device
 
         given = {key: value for key, value in vars(self).items() if key != "input_shape"}
-        given |= {"batch": batch or self.batch, "device": self.device or default_device()}
+        given |= {"batch": batch, "device": self.device or default_device()}
         return TrainingStep(sample=sample, **given)
 
 
@@ -82,11 +87,9 @@ def command(
 
     budgets = amounts.budgets()
     ensure_out(out)
-    batch = training.batch if is_given(context, "batch") else None
-    net, batch = load_sample_network(network, training.input_shape, batch)
+    net, batch = load_sample_network(network, training.input_shape, training.batch)
     choices = choices_to_try(net.model, choosing.method, budgets, **choosing.settings(net))
     row = choices[0].method
-    step = training.step(batch, net.input_shape[1:])
     traced = net.trace(None, choosing.protect)
     loaded = None if scores is None else Scores.load(scores)
     scored_batch = 1
@@ -94,6 +97,7 @@ def command(
         scoring, scored_batch = _scored_at(net, traced, scoring)
     methods = [] if loaded else [row]
     source = open_source(net, methods, scoring, batch=scored_batch, seed=choosing.seed)
+    step = training.step(batch or source.batch or 1, net.input_shape[1:])
     about = None
     if loaded is None and row.needs_scores:
         smaller = net.spec is not None and scoring.size not in (None, net.input_shape[-1])
@@ -105,7 +109,7 @@ def command(
             context,
             out,
             lambda kept: next_command(
-                context, "fit", network, scores=kept, out=out, without=set(SCORING) - {"batch"}
+                context, "fit", network, scores=kept, out=out, batch=step.batch, without=SCORING
             ),
             input_shape=",".join(map(str, net.input_shape)),
             batch=scored_batch,

@@ -8,12 +8,17 @@ from ranp.cli._common import prune_hint
 from ranp.cli._networks import NetworkOptions
 from ranp.cli._options import Output, ProtectOption, grouped
 
+_NAMES = 36
+"""Width that names of layers have at the least, if they are as long."""
+
 
 @grouped
 def command(
     context: typer.Context, named: NetworkOptions, output: Output, protect: ProtectOption = None
 ) -> None:
     """Show which layers are tied to which, and which channels cannot be removed and why."""
+    from rich.table import Column
+
     from ranp.graph import build_graph
     from ranp.recording.topology import describe_layers
     from ranp.report.terminal import folded, numbers, table
@@ -22,7 +27,7 @@ def command(
     graph = build_graph(net.model, net.input_shape, protect=protect or ())
     layers = describe_layers(graph)
     result = table(
-        *folded("layer"),
+        Column("layer", overflow="fold", min_width=min(max(map(len, graph.layers)), _NAMES)),
         *numbers("neurons", "removable"),
         *folded("tied to", "kept because"),
         title=f"{net.name}: {graph.neurons:,} neurons in {len(layers)} layers",

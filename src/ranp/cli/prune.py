@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ranp.cli._common import ensure_out, next_command, show_result
+from ranp.cli._common import ensure_out, is_given, next_command, show_result
 from ranp.cli._networks import NetworkOptions
 from ranp.cli._options import (
+    SCORING,
     BatchOption,
     BudgetOptions,
     ChoiceOptions,
@@ -66,15 +68,22 @@ def command(
     )
     if choice.method.needs_scores:
         output.say(f"Scoring {net.name} with {source.about}.")
+    together = batch if is_given(context, "batch") else source.batch or batch
+
+    def go_on(kept: Path) -> str:
+        if sparsity is not None:
+            return next_command(context, "plan", net.name, kept, out=kept.with_name("plan.json"))
+        settings = {"method": choice.method.name, "coupling": choice.coupling, "batch": together}
+        settings |= {"floor": choice.floor, "scores": kept, "out": out}
+        return next_command(context, "fit", net.name, without=SCORING, **settings)
+
     listener = ScoringListener(
         output,
         keep=None if out is None else out / "scores.safetensors",
         on_interrupt=keep_interrupted(
             context,
             out,
-            lambda kept: next_command(
-                context, "plan", net.name, kept, out=kept.with_name("plan.json")
-            ),
+            go_on,
             samples=None if source.number is None else source.number * batch,
         ),
     )
@@ -82,7 +91,7 @@ def command(
         result = prune_network(
             net.trace(source.peek(), choosing.protect),
             target,
-            TrainingStep(batch=batch, sample=net.input_shape[1:], device=default_device()),
+            TrainingStep(batch=together, sample=net.input_shape[1:], device=default_device()),
             choice,
             source.scoring(scoring, choosing.seed, until_stable=auto),
             default_input=loss_by_output,

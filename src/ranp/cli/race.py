@@ -72,8 +72,9 @@ def _loop(training: TrainingOptions, out: Path) -> tuple[dict[str, Any], str]:
         "length": training.length,
         "score_with": training.score_with(),
     }
-    apply = f"ranp.Plan.load('{out / 'plan.json'}').apply({training.network}())"
-    return arguments, f"{apply} and train it"
+    module, _, build = str(training.network).partition(":")
+    apply = f"model = ranp.Plan.load({str(out / 'plan.json')!r}).apply({build}())"
+    return arguments, f"in Python, import ranp; from {module} import {build}; {apply}"
 
 
 def _recipe(training: TrainingOptions, out: Path) -> tuple[dict[str, Any], str]:

@@ -95,16 +95,23 @@ class LoopRuns:
         ]
         return list(dict.fromkeys(reasons))
 
+    def _named_cells(self) -> list[tuple[str, Cell]]:
+        """Return the runs that can be trained, seed by seed, with the names of their networks."""
+        loop, named = self.allocator.loop, []
+        for seed, budget, method in product(self.seeds, self.budgets, self.methods):
+            network = self.allocation(method, budget, seed)
+            at = f" at {budget}" if method != FULL and len(self.budgets) > 1 else ""
+            if isinstance(network, Planned):
+                named.append((f"{method}{at}", loop.cell(network.alive, seed)))
+        return named
+
     def cells(self) -> list[Cell]:
         """Return the runs that can be trained, each once, seed by seed."""
-        runs = product(self.seeds, self.budgets, self.methods)
-        allocated = ((self.allocation(method, budget, seed), seed) for seed, budget, method in runs)
-        loop = self.allocator.loop
-        return distinct(
-            loop.cell(network.alive, seed)
-            for network, seed in allocated
-            if isinstance(network, Planned)
-        )
+        return distinct(cell for _, cell in self._named_cells())
+
+    def names(self, cell: Cell) -> str:
+        """Return the methods whose network a run trains: some may come to the same one."""
+        return ", ".join(dict.fromkeys(name for name, each in self._named_cells() if each == cell))
 
     def result(self, store: Store, method: str, budget: str, seed: int) -> dict[str, Any] | None:
         """Return the result of a run, and whether it is outdated; None if it is not complete."""
@@ -220,7 +227,7 @@ def compare(
         tell(reason)
 
     def on_cell(cell: Cell, done: int, total: int) -> None:
-        tell(f"run {done + 1} of {total}: seed {cell['seed']}")
+        tell(f"run {done + 1} of {total}: {runs.names(cell)}, seed {cell['seed']}")
 
     complete_cells(store, cells, allocator.loop, on_cell, jobs)
     return LoopComparison(evaluate(runs, store))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ranp.errors import UsageError
-from ranp.graph import ExampleInput, describe_inputs
+from ranp.graph import ExampleInput, describe_batch
 from ranp.graph.known_values import Tiled
 from ranp.graph.operation import tensors_in
 
@@ -34,7 +34,7 @@ class Arguments:
     @classmethod
     def of(cls, model: nn.Module, example: ExampleInput) -> Arguments:
         """Return the arguments that a tensor, a shape, a sequence or a mapping stands for."""
-        described = describe_inputs(model, example)
+        described = describe_batch(model, example)
         if isinstance(example, Mapping):
             return cls((), dict(example))
         if isinstance(example, Tensor):

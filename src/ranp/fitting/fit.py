@@ -248,7 +248,7 @@ def fit_choices(
     if found.best.keeps and timed is not None:
         found = fit_latency(costing, step, timed, predicted, found, events or Events())
     in_time = found if isinstance(found, FoundInTime) else None
-    budgets = predicted if in_time is None else (*predicted, in_time.budget)
+    asked, budgets = budgets, predicted if in_time is None else (*predicted, in_time.budget)
     best = found.best
     if not best.keeps:
         raise does_not_fit(costing, step, budgets, best)
@@ -275,8 +275,23 @@ def fit_choices(
         methods=() if timed else tried,
         alternatives=others,
         memory=memory,
-        notes=(*notes, *_correction_notes(costing, step), *_loss_notes(memory["full"])),
+        notes=(
+            *notes,
+            *_share_notes(asked, constants),
+            *_correction_notes(costing, step),
+            *_loss_notes(memory["full"]),
+        ),
     )
+
+
+def _share_notes(budgets: Sequence[Budget], constants: Mapping[str, float]) -> list[str]:
+    """Say what a share is one of, where it is not the whole."""
+    return [
+        f"{100 * budget.limit:g} % of the {budget.resource} is of what pruning can change: any "
+        f"network takes {describe(budget.resource, constants[budget.resource])} (the CUDA context)."
+        for budget in budgets
+        if budget.of_full and constants.get(budget.resource)
+    ]
 
 
 def _correction_notes(costing: Costing, step: TrainingStep) -> list[str]:

@@ -1,6 +1,6 @@
 """Which channels of a network belong together. Knows torch, nothing of pruning."""
 
-from ranp.graph.batching import split_batch, with_batch
+from ranp.graph.batching import describe_batch, split_batch, with_batch
 from ranp.graph.build import (
     build_graph,
     check_values,
@@ -40,6 +40,7 @@ __all__ = [
     "build_graph",
     "check",
     "check_values",
+    "describe_batch",
     "describe_inputs",
     "index_dims",
     "is_leaf",

@@ -9,13 +9,32 @@ from typing import Any
 from torch import Tensor, nn
 
 from ranp.errors import RanpError, TraceError, UsageError
-from ranp.graph.inputs import TensorShape, describe_inputs, describe_shape
+from ranp.graph.inputs import (
+    ExampleInput,
+    Inputs,
+    TensorShape,
+    describe_inputs,
+    describe_shape,
+)
 from ranp.graph.surgery import meta_copy, named_tensors
 from ranp.graph.tracing import Mode, Tracer
 
 _Convolution = nn.modules.conv._ConvNd
 
 logger = logging.getLogger("ranp")
+
+
+def describe_batch(model: nn.Module, example: ExampleInput) -> Inputs:
+    """Turn an example input into its description; the shape of a sample gets a batch of one.
+
+    Args:
+        model: Model that takes it.
+        example: What `describe_inputs` takes.
+    """
+    inputs = describe_inputs(model, example)
+    if isinstance(example, Sequence) and all(isinstance(size, int) for size in example):
+        return describe_inputs(model, with_batch(model, inputs.shapes[0]))
+    return inputs
 
 
 def with_batch(model: nn.Module, shape: Sequence[int]) -> tuple[int, ...]:

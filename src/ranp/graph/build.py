@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -16,9 +16,9 @@ from torch.nn.parameter import is_lazy
 import ranp.graph.rules  # noqa: F401  (fills the registry of rules)
 from ranp.errors import TraceError, UsageError, suggest
 from ranp.graph.attributes import update_channel_counts
-from ranp.graph.batching import with_batch
+from ranp.graph.batching import describe_batch
 from ranp.graph.channel_graph import Alive, ChannelGraph, Layer
-from ranp.graph.inputs import ExampleInput, Inputs, TensorShape, describe_inputs
+from ranp.graph.inputs import ExampleInput, Inputs, TensorShape
 from ranp.graph.labels import Dims, LabelArray, LabelSpace
 from ranp.graph.propagation import Decisions, LayerCall, Pass, Propagator, Record, is_layer
 from ranp.graph.recording import Recorder, Recording
@@ -62,9 +62,7 @@ def build_graph(
     model = unwrap(model)
     _check_model(model)
     values = {name: tuple(given) for name, given in (switches or {}).items()}
-    inputs = describe_inputs(model, example_input)
-    if isinstance(example_input, Sequence) and all(isinstance(n, int) for n in example_input):
-        inputs = describe_inputs(model, with_batch(model, inputs.shapes[0]))
+    inputs = describe_batch(model, example_input)
     patterns = protect_patterns(model, protect)
     shapes = {name: TensorShape.of(tensor) for name, tensor in named_tensors(model)}
     notes: list[str] = []
@@ -94,10 +92,7 @@ def build_graph(
     )
 
 
-def _check_model(model: Any) -> None:
-    if not isinstance(model, nn.Module):
-        what = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
-        raise UsageError(f"model must be an nn.Module, got {what}")
+def _check_model(model: nn.Module) -> None:
     if isinstance(model, torch.jit.ScriptModule):
         raise UsageError(
             f"model must be an nn.Module with Python code, got a {type(model).__name__}; "
@@ -133,13 +128,24 @@ def check_values(model: nn.Module) -> None:
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """Return the module inside of `torch.compile` and (distributed) data parallel wrappers."""
+    """Return the module inside of `torch.compile` and (distributed) data parallel wrappers.
+
+    Raises:
+        UsageError: It is no module.
+    """
+    _check_is_module(model)
     parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
     while True:
         inner = model.module if isinstance(model, parallel) else getattr(model, "_orig_mod", None)
         if not isinstance(inner, nn.Module):
             return model
         model = inner
+
+
+def _check_is_module(model: Any) -> None:
+    if not isinstance(model, nn.Module):
+        what = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
+        raise UsageError(f"model must be an nn.Module, got {what}; give an instance of one")
 
 
 def protect_patterns(model: nn.Module, protect: Iterable[str]) -> tuple[str, ...]:

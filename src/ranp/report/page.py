@@ -9,7 +9,7 @@ from typing import Any
 
 from ranp.display import MIB
 from ranp.files import write_text
-from ranp.report.rendering import digits_for, figure, render
+from ranp.report.rendering import digits_for, figure, render, tails_of
 from ranp.report.runs import StoredRun, load_run
 from ranp.report.sections import (
     Stage,
@@ -56,6 +56,7 @@ def render_report(run: StoredRun) -> str:
         digits={each.key: each.digits for each in costs},
         record=record,
         blocks=blocks,
+        tails=tails_of([block["name"] for block in blocks]),
         charts=layer_charts(record, blocks),
         picture=picture(record, blocks),
         layer_table=layer_table(record),

@@ -15,6 +15,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 MOST_DIGITS = 8
+_ROOM = 20
+"""Characters of a name that are seen for certain, in a window 1,000 pixels wide."""
 
 
 def render(
@@ -96,6 +98,21 @@ def digits_for(value: float, least: int) -> int:
     """Return the digits after the decimal point: more where numbers are small."""
     more = 0 if value <= 0 else max(0, math.ceil(-math.log10(value)))
     return min(least + more, MOST_DIGITS)
+
+
+def tails_of(names: Sequence[str]) -> dict[str, int]:
+    """Return by name how many characters at its end stay when its middle is cut.
+
+    The rest of the room is for its beginning. As near to a half each as can be, so that no other
+    name looks like it; 0 where there is no such place to cut it at.
+    """
+    sizes = sorted(range(4, _ROOM - 3), key=lambda size: abs(size - _ROOM // 2))
+
+    def is_unlike(name: str, size: int) -> bool:
+        head, tail = name[: _ROOM - size], name[-size:]
+        return sum(each.startswith(head) and each.endswith(tail) for each in set(names)) == 1
+
+    return {name: next((size for size in sizes if is_unlike(name, size)), 0) for name in names}
 
 
 def percent(share: float) -> str:

@@ -32,21 +32,25 @@ def plain(renderable: RenderableType, width: int = 80) -> str:
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
 
 
+class _Table(Table):
+    """A table whose title and caption stay in one line: rich breaks them to the table's width."""
+
+    heading: str | None = None
+    remark: str | None = None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self.heading is not None:
+            yield Text(self.heading, style="bold")
+        yield from super().__rich_console__(console, options)
+        if self.remark is not None:
+            yield Text(self.remark, style="dim")
+
+
 def table(*columns: str | Column, title: str | None = None, caption: str | None = None) -> Table:
     """Return an empty table in the style of all tables."""
-    return Table(
-        *columns,
-        title=title,
-        caption=caption,
-        box=None,
-        pad_edge=False,
-        title_justify="left",
-        caption_justify="left",
-        title_style="bold",
-        caption_style="dim",
-        header_style="bold",
-        padding=(0, 2, 0, 0),
-    )
+    made = _Table(*columns, box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    made.heading, made.remark = title, caption
+    return made
 
 
 def numbers(*headings: str) -> list[Column]:

@@ -42,6 +42,7 @@ class Resource:
         total: Total of a counted network; None if it is predicted or measured instead.
         shrinks_with_input: Whether smaller inputs take less of it.
         measured: Whether it is measured, which takes time.
+        whole: Whether it comes in whole numbers, so that an amount below 1 is none.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Resource:
     total: Callable[[Costs], float] | None = None
     shrinks_with_input: bool = False
     measured: bool = False
+    whole: bool = False
 
 
 def _per_layer(column: str) -> Callable[[nn.Module, ChannelGraph, Costs], Mapping[str, float]]:
@@ -62,10 +64,14 @@ def _per_layer(column: str) -> Callable[[nn.Module, ChannelGraph, Costs], Mappin
 
 
 def _describe_bytes(value: float) -> str:
+    if value < 2**16:
+        return f"{value:.0f} B"
     return f"{value / 2**30:.2f} GiB" if value >= 2**30 else f"{value / 2**20:.1f} MiB"
 
 
 def _describe_flops(value: float) -> str:
+    if value < 1e4:
+        return f"{value:.0f} FLOPs"
     return f"{value / 1e9:.2f} GFLOPs" if value >= 1e9 else f"{value / 1e6:.4g} MFLOPs"
 
 
@@ -91,6 +97,7 @@ for _resource in (
         _describe_bytes,
         layer_costs=_per_layer("activations"),
         shrinks_with_input=True,
+        whole=True,
     ),
     Resource(
         "flops",
@@ -101,6 +108,7 @@ for _resource in (
         layer_costs=_per_layer("flops"),
         total=lambda costs: costs.gflops * 1e9,
         shrinks_with_input=True,
+        whole=True,
     ),
     Resource(
         "params",
@@ -110,6 +118,7 @@ for _resource in (
         lambda value: f"{value:,.0f} parameters",
         layer_costs=_per_layer("parameters"),
         total=lambda costs: float(costs.parameters),
+        whole=True,
     ),
     Resource(
         "latency",
@@ -129,6 +138,7 @@ for _resource in (
         layer_costs=_per_layer("activations"),
         total=lambda costs: costs.memory_mb * 2**20,
         shrinks_with_input=True,
+        whole=True,
     ),
     Resource(
         "gflops",
@@ -209,7 +219,7 @@ def parse_budget(resource: str, amount: Amount) -> Budget:
     row = find_resource(resource)
     if isinstance(amount, bool) or not isinstance(amount, (str, int, float)):
         raise UsageError(f"a budget of {resource} must be a number or a string, got {amount!r}")
-    limit, share = float("nan"), False
+    limit, unit = float("nan"), ""
     if isinstance(amount, str):
         match = _NUMBER_AND_UNIT.fullmatch(amount.lower())
         units = {**row.units, "%": 0.01}
@@ -218,12 +228,17 @@ def parse_budget(resource: str, amount: Amount) -> Budget:
                 f"a budget of {resource} must be an amount such as {row.example} or 50%, "
                 f"got '{amount}'"
             )
-        limit, share = float(match[1]) * units[match[2]], match[2] == "%"
+        limit, unit = float(match[1]) * units[match[2]], match[2]
     else:
         limit = float(amount)
     if not 0 < limit < math.inf:
         raise UsageError(f"a budget of {resource} must be positive, got {amount!r}")
-    return Budget(resource, limit, of_full=share)
+    if row.whole and limit < 1 and not unit:
+        raise UsageError(
+            f"a budget of {resource} must be an amount such as {row.example} or 50%, got "
+            f"{amount!r}; if a share is meant, give '{100 * limit:g}%'"
+        )
+    return Budget(resource, limit, of_full=unit == "%")
 
 
 def split_budgets(texts: Iterable[str]) -> dict[str, str]:

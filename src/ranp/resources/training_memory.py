@@ -15,6 +15,7 @@ Workspaces of cuDNN are not counted: it takes one that fits, and another kernel 
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,7 @@ from torch import Tensor, nn
 
 from ranp.display import html_table
 from ranp.errors import UsageError
-from ranp.graph import ExampleInput, describe_inputs, named_tensors, unwrap
+from ranp.graph import ExampleInput, describe_batch, named_tensors, unwrap
 from ranp.resources.autocast import DTYPES, Precision
 from ranp.resources.fake_step import FakeStep, NotTraceable, call_model
 from ranp.resources.kernel_workspace import CPU_WORKSPACE, CUDA_WORKSPACE, Workspace
@@ -174,7 +175,7 @@ def predict_training_memory(
 
     Args:
         model: Any module; it is not changed.
-        example_input: A batch, or its shape.
+        example_input: A batch, or its shape; that of a sample is taken as a batch of one.
         optimizer: "sgd", "momentum", "adam", "adamw" or "amsgrad".
         loss: `loss(output)` -> scalar tensor; the mean of all outputs if not given.
         forward: `forward(model, batch)` -> scalar tensor, in the place of `loss`;
@@ -202,7 +203,8 @@ def predict_training_memory(
         device=device,
     )
     if forward is None:
-        inputs = describe_inputs(model, example_input)
+        _check_loss(loss)
+        inputs = describe_batch(model, example_input)
         batch: Any = (inputs.args, inputs.kwargs)
         call: Forward = partial(call_model, loss or mean_of)
     else:
@@ -297,11 +299,30 @@ def step_temporaries(
     return (sum(parameters),)
 
 
+def _check_loss(loss: Loss | None) -> None:
+    """Refuse a loss that asks for more than the output."""
+    if loss is None:
+        return
+    name = getattr(loss, "__name__", type(loss).__name__)
+    try:
+        inspect.signature(getattr(loss, "forward", loss)).bind(None)
+    except TypeError as error:
+        raise UsageError(
+            f"loss must be a function of the output alone, got {name} ({error}); give "
+            f"loss=lambda output: {name}(output, target), or a forward(model, batch)"
+        ) from error
+    except ValueError:  # a function in C has no signature
+        return
+
+
 def check_step(optimizer: str, precision: str, device: str | None) -> None:
     """Refuse an unknown optimizer, precision or device."""
-    if optimizer not in STATES:
-        raise UsageError(f"unknown optimizer '{optimizer}': use {', '.join(STATES)}")
-    if precision not in DTYPES:
-        raise UsageError(f"unknown precision '{precision}': use {', '.join(DTYPES)}")
-    if device not in (None, "cpu", "cuda"):
-        raise UsageError(f"unknown device '{device}': use cpu or cuda")
+    _check_one_of("optimizer", optimizer, tuple(STATES))
+    _check_one_of("precision", precision, tuple(DTYPES))
+    if device is not None:
+        _check_one_of("device", device, ("cpu", "cuda"))
+
+
+def _check_one_of(what: str, given: object, known: Sequence[str]) -> None:
+    if given not in known:
+        raise UsageError(f"{what} must be one of {', '.join(map(repr, known))}, got {given!r}")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ranp.errors import UsageError
-from ranp.graph import ExampleInput, TensorShape, describe_inputs, unwrap
+from ranp.graph import ExampleInput, TensorShape, describe_batch, unwrap
 from ranp.graph.operation import tensors_in
 from ranp.graph.surgery import training_mode
 from ranp.resources.comparing import norm_difference
@@ -243,7 +243,7 @@ class _Run:
 def _example(model: nn.Module, example_input: ExampleInput) -> Tensor:
     if isinstance(example_input, Tensor):
         return example_input.detach()
-    inputs = describe_inputs(model, example_input)
+    inputs = describe_batch(model, example_input)
     if inputs.kwargs or len(inputs.args) != 1 or not isinstance(inputs.args[0], TensorShape):
         raise UsageError("ranp.optimize takes networks of one tensor: give it, or its shape")
     shape = inputs.args[0]
