@@ -1,6 +1,9 @@
 """`make matrix`: run the tests as other machines would, and print what could not be imitated.
 
-`make matrix TESTS="tests/resources tests/speed"` runs some of them only.
+`make matrix TESTS="tests/resources tests/speed"` runs some of them only. Other Pythons and the
+lowest versions of pyproject.toml get environments of their own in build/matrix, made once. Where
+pip finds no other PyTorch, it takes the one with gigabytes of CUDA libraries; with
+`PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu` it finds one without.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from pathlib import Path
 
 import torch
 
+from tests.environments import NotMade, environment, find_python, lowest_versions
+
 ROOT = Path(__file__).parent.parent
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 
@@ -31,12 +36,16 @@ class Machine:
         env: Environment variables.
         place: Where the tests run: "source", "elsewhere" (another working directory), "odd path"
             (a copy of the tree under spaces and umlauts) or "wheel" (the built package).
+        python: A Python to make an environment of its own with; empty for the one that runs.
+        constraints: Versions of packages there.
         missing: Why it cannot be imitated here; empty if it can.
     """
 
     name: str
     env: dict[str, str] = field(default_factory=dict)
     place: str = "source"
+    python: str = ""
+    constraints: str = ""
     missing: str = ""
 
 
@@ -57,12 +66,14 @@ def machines() -> Iterator[Machine]:
     yield Machine("path with spaces and umlauts", place="odd path")
     yield Machine("built wheel", place="wheel")
     here = ".".join(map(str, sys.version_info[:2]))
-    for version in PYTHONS:
+    found = {version: find_python(version) for version in PYTHONS}
+    usual = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    for version, python in found.items():
         if version != here:
-            found = shutil.which(f"python{version}")
-            why = f"found {found}, but it has no torch" if found else "is not installed"
-            yield Machine(f"Python {version}", missing=f"python{version} {why}")
-    yield Machine("lowest versions of pyproject.toml", missing="needs an environment of its own")
+            missing = "" if python else f"there is no python{version}"
+            yield Machine(f"Python {version}", python=python, constraints=usual, missing=missing)
+    lowest = next(python for python in (*found.values(), sys.executable) if python)
+    yield Machine("lowest versions", python=lowest, constraints=lowest_versions())
 
 
 @contextmanager
@@ -89,11 +100,15 @@ def placed(place: str) -> Iterator[tuple[Path, Path, Path]]:
 
 def run(machine: Machine, tests: list[str]) -> str:
     """Run the tests and return how many passed, were skipped and failed."""
+    python = sys.executable
+    if machine.python:
+        python = environment(machine.name, machine.python, machine.constraints)
     with placed(machine.place) as (directory, root, package):
         paths = f"{package}{os.pathsep}{root}"
-        env = {**os.environ, "OMP_NUM_THREADS": "1", **machine.env, "PYTHONPATH": paths}
+        env = {"RANP_SHARED": str(ROOT.parent / "shared"), **os.environ, "OMP_NUM_THREADS": "1"}
+        env |= {**machine.env, "PYTHONPATH": paths}
         where = [str(root / test) for test in tests]
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         command += ["-c", str(root / "pyproject.toml"), "--rootdir", str(root), "-rA", *where]
         done = subprocess.run(command, cwd=directory, env=env, capture_output=True, text=True)
     lines = done.stdout.splitlines()
@@ -115,10 +130,12 @@ def main() -> int:
     tests = sys.argv[1:] or ["tests"]
     results = {}
     for machine in machines():
-        results[machine.name] = (
-            f"--   not done: {machine.missing}" if machine.missing else run(machine, tests)
-        )
-        print(f"{machine.name:<36} {results[machine.name]}", flush=True)
+        try:
+            result = f"--   not done: {machine.missing}" if machine.missing else run(machine, tests)
+        except NotMade as why:
+            result = f"--   not done: {why}"
+        results[machine.name] = result
+        print(f"{machine.name:<36} {result}", flush=True)
     return int(any(result.startswith("FAIL") for result in results.values()))
 
 

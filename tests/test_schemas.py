@@ -79,6 +79,7 @@ def refused(read, field):
 
 
 OPTIONAL = {"best_epoch", "seed", "sparsity"}
+NOT_IN_OLDER = {"blocks", "fit", "plan", "explorer", "measured", "timelines"}
 
 
 @pytest.mark.parametrize("kind", [*STORED, "plan", "pruning"])
@@ -89,8 +90,7 @@ def test_row_35_every_field_of_a_json_file_is_checked(kind, pruned, tmp_path):
     read = (lambda: Plan.load(path)) if kind == "plan" else (lambda: read_file(path, kind))
     write_sealed_json(path, content)
     read()  # the fields are valid
-    unread = {"kind", "schema", "data", "protect", "not_counted", "topology", "quantiles"}
-    unread |= {"explorer", "measured", "timelines", "full", "slim"}
+    unread = {"kind", "schema", "data", "protect", "not_counted", "quantiles"}
     if kind != "pruning":
         unread -= {"data", "protect"}
     tried = 0
@@ -98,8 +98,7 @@ def test_row_35_every_field_of_a_json_file_is_checked(kind, pruned, tmp_path):
         if field in unread:
             continue
         for edit in (..., *wrong_values(value)):
-            # Older records have neither blocks nor a fit nor the plan's hash.
-            if (field, edit) in (("seed", -1), *((f, ...) for f in ("blocks", "fit", "plan"))):
+            if (field, edit) == ("seed", -1) or (field in NOT_IN_OLDER and edit is ...):
                 continue
             write_sealed_json(path, edited(content, [field], edit))
             refused(read, field)
@@ -140,6 +139,51 @@ def test_row_35_ranges_of_a_plan(name, pruned, tmp_path):
     content = read_sealed_json(directory / "plan.json", "plan")
     write_sealed_json(tmp_path / "plan.json", edited(content, path, value))
     refused(lambda: Plan.load(tmp_path / "plan.json"), field)
+
+
+METHOD = ["explorer", "methods", "ranp-f"]
+RECORD_EDITS = {
+    "no layers": (["layers"], [], "layers"),
+    "negative neurons": (["layers", 0, "neurons"], -1, "layers.0.neurons"),
+    "more kept than there are": (["layers", 0, "kept"], 99, "layers.0"),
+    "no rows": (["layers", 0, "rows"], None, "layers.0.rows"),
+    "row out of range": (["layers", 0, "rows"], [99], "content': 'layers.0.rows"),
+    "number as kind": (["rows", 0, "kind"], 1, "rows.0.kind"),
+    "a truth": (["rows", 0, "activations", 0], True, "rows.0.activations.0"),
+    "one of two": (["rows", 0, "flops", 1], ..., "rows.0.flops"),
+    "no line": (["timelines", "full"], None, "timelines.full"),
+    "empty line": (["timelines", "slim", "bytes"], [], "timelines.slim.bytes"),
+    "negative bytes": (["timelines", "slim", "bytes", 1], -1, "timelines.slim.bytes.1"),
+    "no peak": (["timelines", "slim", "peak"], {}, "timelines.slim.peak"),
+    "whose peak": (["timelines", "slim", "peak"], ..., "timelines.slim"),
+    "unknown phase": (["timelines", "slim", "phase"], "x", "timelines.slim.phase"),
+    "text as space": (["topology", "space"], "x", "topology.space"),
+    "space of a layer gone": (["topology", "space", 0], ..., "content': 'topology.space"),
+    "feeds nobody": (["topology", "feeds", 0], [0, 99], "content': 'topology.feeds"),
+    "number as adds": (["topology", "adds"], -1, "topology.adds"),
+    "sparsity above 1": (["explorer", "sparsities", 1], 7, "explorer.sparsities.1"),
+    "largest sparsity": ([*METHOD, "max_sparsity"], -7.5, "explorer.methods.ranp-f.max_sparsity"),
+    "not packed": ([*METHOD, "kept"], -7.5, "explorer.methods.ranp-f.kept"),
+    "other numbers": ([*METHOD, "kept", "dtype"], "f8", "explorer.methods.ranp-f.kept.dtype"),
+    "no base64": ([*METHOD, "flops", "base64"], "?", "explorer.methods.ranp-f.flops.base64"),
+    "no text": ([*METHOD, "flops", "base64"], None, "explorer.methods.ranp-f.flops.base64"),
+    "total gone": ([*METHOD, "totals", 0], ..., "explorer': 'methods.ranp-f.totals"),
+    "text as total": ([*METHOD, "totals", 0, 2], "x", "explorer.methods.ranp-f.totals.0.2"),
+    "threshold gone": ([*METHOD, "thresholds", 0], ..., "explorer': 'methods.ranp-f.thresholds"),
+    "text as quantile": ([*METHOD, "quantiles", 1, 1], "x", "explorer.methods.ranp-f.quantiles"),
+    "negative lambda": (["settings", "lambda"], -7.5, "settings.lambda"),
+    "text as multiple": (["settings", "multiple"], "x", "settings.multiple"),
+    "no inputs": (["inputs", "args", 0], ..., "inputs"),
+}
+
+
+@pytest.mark.parametrize("name", RECORD_EDITS)
+def test_row_35_tables_of_a_pruning_record(name, pruned, tmp_path):
+    directory, _ = pruned
+    path, value, field = RECORD_EDITS[name]
+    content = read_sealed_json(directory / "pruning.json", "pruning")
+    write_sealed_json(tmp_path / "pruning.json", edited(content, path, value))
+    refused(lambda: read_file(tmp_path / "pruning.json", "pruning"), field)
 
 
 SCORES_EDITS = {

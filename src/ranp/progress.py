@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Self
 
 from rich.progress import (
     BarColumn,
@@ -33,7 +32,7 @@ class ScoringBar(Events):
         self._stack = ExitStack()
         self._advance: Callable[[], None] = lambda: None
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> ScoringBar:
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -7,11 +7,25 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 from pydantic.functional_validators import AfterValidator
 
 from ranp.errors import IntegrityError
 from ranp.files import canonical_json, json_sha256, read_sealed_json, sha256
+from ranp.record_schema import (
+    Amount,
+    Content,
+    Count,
+    ExplorerIfAny,
+    RecordLayer,
+    Row,
+    Share,
+    Size,
+    Timeline,
+    Topology,
+    check_length,
+    check_numbers,
+)
 
 
 def _unique(items: list[Any]) -> list[Any]:
@@ -22,23 +36,13 @@ def _unique(items: list[Any]) -> list[Any]:
     return items
 
 
-Count = Annotated[int, Field(ge=0)]
-Size = Annotated[int, Field(ge=1)]
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Hash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Texts = dict[str, str]
-# JSON has lists only, which a strict tuple is not made of.
 NamedShape = Annotated[tuple[str, list[Count]], Field(strict=False)]
 NamedSize = Annotated[tuple[str, Size], Field(strict=False)]
 
 
-class _Content(BaseModel):
-    """Fields that a reader relies on; a file may hold more."""
-
-    model_config = ConfigDict(strict=True, extra="allow")
-
-
-class _Layer(_Content):
+class _Layer(Content):
     name: str
     neurons: Size
     kept: Annotated[list[Count], Field(min_length=1)]
@@ -50,29 +54,36 @@ class _Layer(_Content):
         return self
 
 
-class _Inputs(_Content):
+class _Inputs(Content):
     args: list[Any]
     kwargs: dict[str, Any]
 
     @model_validator(mode="after")
     def _have_shapes(self) -> _Inputs:
+        if not self.args and not self.kwargs:
+            raise ValueError("there must be an input")
         for value in [*self.args, *self.kwargs.values()]:
             if isinstance(value, Mapping) and "tensor" in value:
                 _Tensor.model_validate(value)
         return self
 
 
-class _Tensor(_Content):
+class _Tensor(Content):
     tensor: Annotated[list[Size], Field(min_length=1)]
     dtype: Annotated[str, Field(pattern=r"^(bool|complex|u?int|b?float)\d*$")]
 
 
-class _Settings(_Content):
-    sparsity: Annotated[float, Field(ge=0, le=1)] | None = None
+class _Settings(Content):
+    sparsity: Share | None = None
     seed: int | None = None
+    lam: Annotated[Amount | None, Field(alias="lambda")] = None
+    coupling: str | None = None
+    floor: Count | str | None = None
+    multiple: Size | None = None
+    scoring: dict[str, Any] | None = None
 
 
-class _File(_Content):
+class _File(Content):
     schema_: Annotated[Literal[1], Field(alias="schema")]
 
 
@@ -85,7 +96,7 @@ class PlanFile(_File):
     costs: dict[str, dict[str, Amount]]
     versions: Texts
     protect: list[str]
-    switches: dict[str, list[Any]] = {}
+    switches: dict[str, list[Any]] = Field(default_factory=dict)
     inputs: _Inputs
     layers: Annotated[list[_Layer], Field(min_length=1), AfterValidator(_unique)]
     shapes: Annotated[list[NamedShape], AfterValidator(_unique)]
@@ -100,7 +111,7 @@ class ScoresFile(_File):
     fingerprint: Hash
 
 
-class _Progress(_Content):
+class _Progress(Content):
     epoch: Size
     batch: Count
     loss: float
@@ -149,14 +160,10 @@ class TrainingFile(_File):
     method: str | None = None
     processes: Size = 1
     data: Hash = "0" * 64
-    versions: Texts = {}
+    versions: Texts = Field(default_factory=dict)
 
 
-class _Named(_Content):
-    name: str
-
-
-class _Budgeted(_Content):
+class _Budgeted(Content):
     resource: str
     full: str | None
     slim: str
@@ -164,7 +171,7 @@ class _Budgeted(_Content):
     shares: Annotated[list[float | None], Field(min_length=2, max_length=2)]
 
 
-class _Fit(_Content):
+class _Fit(Content):
     step: dict[str, Any]
     rows: list[_Budgeted]
     verdict: str
@@ -184,10 +191,24 @@ class PruningFile(_File):
     environment: Texts
     files: dict[str, Hash]
     totals: dict[str, dict[str, Amount]]
-    rows: list[_Named]
-    layers: list[_Named]
-    blocks: list[NamedSize] = []
+    rows: list[Row]
+    layers: Annotated[list[RecordLayer], Field(min_length=1)]
+    blocks: list[NamedSize] = Field(default_factory=list)
+    topology: Topology
+    explorer: ExplorerIfAny = None
+    measured: dict[str, dict[str, Amount]] = Field(default_factory=dict)
+    timelines: dict[str, Timeline] = Field(default_factory=dict)
     fit: _Fit | None = None
+
+    @model_validator(mode="after")
+    def _go_together(self) -> PruningFile:
+        layers = len(self.layers)
+        check_length(self.topology.space, layers, "topology.space")
+        for name, pairs in (("feeds", self.topology.feeds), ("adds", self.topology.adds)):
+            check_numbers([i for pair in pairs for i in pair], layers, f"topology.{name}")
+        for layer in self.layers:
+            check_numbers([layer.row, *layer.rows], len(self.rows), f"layers.{layer.name}.rows")
+        return self
 
 
 class CellFile(_File):
@@ -197,7 +218,7 @@ class CellFile(_File):
     result: dict[str, Any]
     seconds: Amount
     versions: Texts
-    files: dict[str, Hash] = {}
+    files: dict[str, Hash] = Field(default_factory=dict)
     code: str | None = None
 
 

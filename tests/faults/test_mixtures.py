@@ -13,10 +13,11 @@ from torch import nn
 import ranp
 from ranp.datasets import synthesise
 from ranp.errors import IntegrityError
+from ranp.files import write_sealed_json
 from ranp.report.runs import load_run as load_report
-from ranp.schemas import read_epochs
+from ranp.schemas import read_epochs, read_run_file
 from ranp.training.config import load_config
-from ranp.training.inference import load_run, predict
+from ranp.training.inference import evaluate_run, load_run, predict
 from ranp.training.job import Job, read_job
 from ranp.training.listing import list_runs
 from ranp.training.run import train
@@ -68,7 +69,7 @@ USES = {
     "last.safetensors": (lambda run: load_run(run, "last"), resumed),
     "record.json": (load_report, lambda run: train(read_job(run), resume=True)),
     "metrics.jsonl": (load_report,),
-    "data.json": (predicted, resumed),
+    "data.json": (predicted, resumed, evaluate_run),
 }
 
 
@@ -87,6 +88,19 @@ def test_row_36_all_files_of_one_run_go_together(mixed):
     moved = run.rename(run.with_name("moved"))
     (moved / "record.json").unlink()
     assert train(read_job(moved), resume=True)["epochs"] == 2
+
+
+def test_row_36_a_run_is_not_evaluated_on_other_cases_than_its_own(mixed):
+    """Which cases are held out follows from all there are, so one that is gone moves others."""
+    run = mixed()
+    noted = read_run_file(run, "data.json", "data")
+    assert evaluate_run(run)["cases"] == len(noted["validation"]) == 1
+    moved = {"train": noted["validation"] + noted["train"][1:], "validation": noted["train"][:1]}
+    write_sealed_json(run / "data.json", {**noted, **moved})  # as if written before a case went
+    for split in ("train", "validation"):
+        with pytest.raises(IntegrityError, match=rf"other cases \(\d for {split}, now \d\)"):
+            evaluate_run(run, split=split)
+    assert evaluate_run(run, data=read_job(run).data)["cases"] == 1  # data that was named
 
 
 def network(classes=2):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import typer
 from torch import Tensor
@@ -218,7 +218,7 @@ class ScoringListener(ScoringBar):
         self._output, self._keep, self._on_interrupt = output, keep, on_interrupt
         self._stop = GracefulStop()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> ScoringListener:
         self._stack.enter_context(self._stop)
         return self
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any
 
 from rich.progress import BarColumn, TaskID
 
@@ -26,7 +26,7 @@ class TrainingBar(Listener):
         self._bar = progress_bar("{task.description}", BarColumn(20), quiet=False)
         self._task: TaskID = self._bar.add_task("preparing", total=None)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> TrainingBar:
         self._bar.start()
         return self
 

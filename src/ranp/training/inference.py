@@ -17,7 +17,7 @@ from ranp.training.checkpoint import load_checkpoint
 from ranp.training.job import Job, read_job
 from ranp.training.loop import BEST, LAST, evaluate
 from ranp.training.networks import Factory, build_network
-from ranp.training.preparation import fresh_network, open_split, stored_plan
+from ranp.training.preparation import check_cases, fresh_network, open_split, stored_plan
 from ranp.training.run import make_fabric, validation_loader
 
 Weights = Literal["best", "last"]
@@ -57,6 +57,8 @@ def evaluate_run(
     job, model = load_run(directory, weights, factory)
     config = job.config
     cases = open_split(job, split, config.data.size_in_validation, data)
+    if data is None:
+        check_cases(job, split, cases)
     fabric = make_fabric(config)
     model = fabric.to_device(model)
     task = config.data.dataset.make_task(config.data.size, cases.reader.metadata)

@@ -168,6 +168,16 @@ def _record_cases(job: Job, train: Cases, validation: Cases) -> None:
     write_sealed_json(path, content)
 
 
+def check_cases(job: Job, split: str, cases: Cases) -> None:
+    """Refuse cases of a split of a job's own data that are not those it was begun with."""
+    before = read_run_file(job.directory, "data.json", "data").get(split)
+    if before is not None and before != list(cases.ids):
+        raise IntegrityError(
+            f"run '{job.directory}' was begun with other cases ({len(before)} for {split}, now "
+            f"{len(cases)}); restore its data, or name another data set with --data"
+        )
+
+
 def open_splits(job: Job) -> tuple[Cases, Cases]:
     """Open the cases for training and for validation."""
     data = job.config.data

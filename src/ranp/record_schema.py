@@ -1,0 +1,130 @@
+"""What the tables of a pruning record must hold, and the types that all schemas are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+Count = Annotated[int, Field(ge=0)]
+Size = Annotated[int, Field(ge=1)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Pair = Annotated[list[Count], Field(min_length=2, max_length=2)]
+# JSON has lists only, which a strict tuple is not made of.
+NamedCount = Annotated[tuple[str, Count], Field(strict=False)]
+
+
+class Content(BaseModel):
+    """Fields that a reader relies on; a file may hold more."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+
+class Row(Content):
+    """What a leaf module costs before and after."""
+
+    name: str
+    kind: str
+    neurons: Pair
+    flops: Pair
+    parameters: Pair
+    activations: Pair
+
+
+class RecordLayer(Content):
+    """A convolution or linear layer, with the rows up to the next one."""
+
+    name: str
+    row: Count
+    rows: Annotated[list[Count], Field(min_length=1)]
+    neurons: Size
+    kept: Count
+    fixed: Count
+    depthwise: bool
+
+    @model_validator(mode="after")
+    def _keeps_its_own(self) -> RecordLayer:
+        if max(self.kept, self.fixed) > self.neurons:
+            raise ValueError(f"'kept' and 'fixed' must be at most {self.neurons}")
+        return self
+
+
+class Topology(Content):
+    """Sizes of the layers' outputs, and which layers feed or are added to which."""
+
+    space: list[list[Count] | None]
+    feeds: list[Pair]
+    adds: list[Pair]
+
+
+class Timeline(Content):
+    """The memory of a training step."""
+
+    bytes: Annotated[list[Count], Field(min_length=1)]
+    backward: Count = 0
+    step: Count = 0
+    peak: Count = 0
+    allowance: Count = 0
+    phase: Literal["forward", "backward", "step"] = "forward"
+    holders: list[NamedCount] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _knows_whose_peak_it_is(self) -> Timeline:
+        if self.holders and not {"peak", "phase"} <= self.model_fields_set:
+            raise ValueError("'holders' must come with 'peak' and 'phase'")
+        return self
+
+
+class _Packed(Content):
+    dtype: Literal["u2", "u4"]
+    base64: Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]*={0,2}$")]
+
+
+class _Explored(Content):
+    about: str
+    max_sparsity: Share
+    kept: _Packed
+    flops: _Packed
+    parameters: _Packed
+    activations: _Packed
+    totals: list[Annotated[list[Amount], Field(min_length=4, max_length=4)]]
+    empty: list[Pair | None]
+    thresholds: list[float | None] | None = None
+    quantiles: list[list[float]] | None = None
+
+
+class Explorer(Content):
+    """The choices of every method, at each of some sparsities."""
+
+    sparsities: Annotated[list[Share], Field(min_length=1)]
+    methods: dict[str, _Explored]
+
+    @model_validator(mode="after")
+    def _has_a_value_for_each_sparsity(self) -> Explorer:
+        for name, method in self.methods.items():
+            for column in ("totals", "empty", "thresholds"):
+                values = getattr(method, column)
+                check_length(values, len(self.sparsities), f"methods.{name}.{column}")
+        return self
+
+
+def _only_with_sparsities(value: Any) -> Any:
+    return None if isinstance(value, dict) and "sparsities" not in value else value
+
+
+# An earlier version had no table, and reports leave out what it had.
+ExplorerIfAny = Annotated[Explorer | None, BeforeValidator(_only_with_sparsities)]
+
+
+def check_length(values: Sequence[Any] | None, expected: int, name: str) -> None:
+    """Refuse a list that has not as many values as others; there may be none."""
+    if values is not None and len(values) != expected:
+        raise ValueError(f"'{name}' must have {expected} values, got {len(values)}")
+
+
+def check_numbers(numbers: Sequence[int], count: int, name: str) -> None:
+    """Refuse numbers that are not below a count."""
+    if numbers and max(numbers) >= count:
+        raise ValueError(f"'{name}' must be below {count}, got {max(numbers)}")
