@@ -71,7 +71,7 @@ def test_row_43_huge_numbers_are_refused(change):
 
 @pytest.mark.parametrize("kind", ["brats", "hippocampus", "shapenet", "ucf101"])
 def test_row_43_huge_data_is_refused(kind, tmp_path):
-    with pytest.raises(UsageError, match="of size 2048, got 1 of size 100000"):
+    with pytest.raises(UsageError, match="size at most 2048, got 1 of size 100000"):
         synthesise(kind, tmp_path / "data", cases=1, size=100000, seed=0)
 
 
