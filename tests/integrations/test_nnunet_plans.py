@@ -20,6 +20,7 @@ from ranp.integrations.nnunet.plans import (
     check_configuration,
     dataset_folder,
     read_plans,
+    refuse_trained_plans,
     slim_configuration,
     write_slim_plans,
 )
@@ -201,6 +202,17 @@ def test_nnunets_own_plans_are_never_written_over(dataset, about):
         write_slim_plans(dataset / "nnUNetPlans.json", source, "3d_fullres", {})
     with pytest.raises(UsageError, match="cannot be called 'nnUNetPlans'"):
         prune_plans(7, "3d_fullres", sparsity=0.5, out_plans="nnUNetPlans")
+
+
+def test_plans_that_were_trained_are_never_written_over(dataset, tmp_path, monkeypatch):
+    run = tmp_path / "results/Dataset007_Cells/nnUNetTrainer__nnUNetPlans_ranp__3d_fullres"
+    (run / "fold_0").mkdir(parents=True)
+    (run / "fold_0/checkpoint_best.pth").touch()
+    monkeypatch.setenv("nnUNet_results", str(tmp_path / "results"))
+    with pytest.raises(UsageError, match=r"'nnUNetPlans_ranp': '.*3d_fullres' was trained with"):
+        prune_plans(7, "3d_fullres", sparsity=0.5)
+    refuse_trained_plans(dataset.name, "nnUNetPlans_other", "3d_fullres")
+    refuse_trained_plans(dataset.name, "nnUNetPlans_ranp", "3d_lowres")
 
 
 @pytest.mark.parametrize("name", [7, "7", "007", "Dataset007_Cells"])

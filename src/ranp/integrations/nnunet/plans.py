@@ -14,7 +14,7 @@ from ranp.files import write_text
 from ranp.slimming import Plan
 
 FACTORY = "ranp.integrations.nnunet.slim_network"
-_PREPROCESSED = "nnUNet_preprocessed"
+_PREPROCESSED, _RESULTS = "nnUNet_preprocessed", "nnUNet_results"
 _ENTRIES = {"configurations": dict, "dataset_name": str, "plans_name": str}
 """What every plans file of nnU-Net has, and as what."""
 
@@ -133,6 +133,27 @@ def check_configuration(plans: Mapping[str, Any], name: str, folder: Path) -> No
             f"the preprocessed data '{folder / str(identifier)}' is missing; run "
             f"nnUNetv2_preprocess -d {plans['dataset_name'][7:10]} "
             f"-plans_name {plans['plans_name']} -c {name}"
+        )
+
+
+def refuse_trained_plans(dataset: str, plans: str, configuration: str) -> None:
+    """Refuse to write plans anew that were trained with: `nnUNetv2_train --c` would read them.
+
+    Args:
+        dataset: Name of the dataset.
+        plans: Name of the plans to write.
+        configuration: Name of the configuration.
+
+    Raises:
+        UsageError: nnU-Net's results have a checkpoint of them.
+    """
+    pattern = f"{dataset}/*__{plans}__{configuration}/fold_*/checkpoint_*.pth"
+    results = os.environ.get(_RESULTS)
+    trained = sorted(Path(results).glob(pattern)) if results else []
+    if trained:
+        raise UsageError(
+            f"slim plans must not be called '{plans}': '{trained[0].parents[1]}' was trained with "
+            "plans of that name; give another with --out-plans, or remove that folder"
         )
 
 

@@ -24,6 +24,7 @@ from ranp.integrations.nnunet.plans import (
     check_configuration,
     dataset_folder,
     read_plans,
+    refuse_trained_plans,
     report_folder,
     slim_configuration,
     write_slim_plans,
@@ -148,6 +149,7 @@ def prune_plans(
     name = out_plans or f"{plans}_ranp"
     if name == plans:
         raise UsageError(f"slim plans cannot be called '{name}', as the plans they are made from")
+    refuse_trained_plans(folder.name, name, configuration)
     path = folder / f"{name}.json"
     pages = report_folder(path, configuration)
     raced = None
