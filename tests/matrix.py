@@ -38,6 +38,7 @@ class Machine:
             (a copy of the tree under spaces and umlauts) or "wheel" (the built package).
         python: A Python to make an environment of its own with; empty for the one that runs.
         constraints: Versions of packages there.
+        options: Further options of pytest.
         missing: Why it cannot be imitated here; empty if it can.
     """
 
@@ -46,6 +47,7 @@ class Machine:
     place: str = "source"
     python: str = ""
     constraints: str = ""
+    options: tuple[str, ...] = ()
     missing: str = ""
 
 
@@ -73,7 +75,9 @@ def machines() -> Iterator[Machine]:
             missing = "" if python else f"there is no python{version}"
             yield Machine(f"Python {version}", python=python, constraints=usual, missing=missing)
     lowest = next(python for python in (*found.values(), sys.executable) if python)
-    yield Machine("lowest versions", python=lowest, constraints=lowest_versions())
+    # Old packages are used in ways that newer ones beside them call deprecated; we are not.
+    old = ("-W", "default::DeprecationWarning")
+    yield Machine("lowest versions", python=lowest, constraints=lowest_versions(), options=old)
 
 
 @contextmanager
@@ -109,7 +113,8 @@ def run(machine: Machine, tests: list[str]) -> str:
         env |= {**machine.env, "PYTHONPATH": paths}
         where = [str(root / test) for test in tests]
         command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-        command += ["-c", str(root / "pyproject.toml"), "--rootdir", str(root), "-rA", *where]
+        command += ["-c", str(root / "pyproject.toml"), "--rootdir", str(root), "-rA"]
+        command += [*machine.options, *where]
         done = subprocess.run(command, cwd=directory, env=env, capture_output=True, text=True)
     lines = done.stdout.splitlines()
     counts = dict.fromkeys(("PASSED", "SKIPPED", "FAILED", "ERROR"), 0)
