@@ -429,6 +429,7 @@ def test_only_the_users_forward_knows_its_batches():
         ({"loader": []}, "loader is empty"),
         ({"loader": [], "example_input": (1, 1, 8, 8, 8)}, "no batches"),
         ({"method": "rapn-f"}, "Did you mean 'ranp-f'"),
+        ({"method": "RANP-F"}, "Did you mean 'ranp-f'"),
         ({"method": "ranp"}, "Did you mean 'ranp-f', 'ranp-l', 'ranp-m' or 'ranp-p'"),
         ({"sparsity": 1.5}, "1.5"),
         ({"loss": None}, "give a loss"),

@@ -50,24 +50,22 @@ class TraceError(RanpError):
 
 _MOST = 5
 """Names that an error lists."""
+_ALIKE = 0.6
+"""How alike a suggested name is at the least, from 0 to 1."""
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
     """Return " Did you mean 'x'?" for the closest known names, otherwise some known names."""
     known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=_MOST)
-    if close:
-        equally = [
-            f"'{each}'" for each in known if _likeness(name, each) == _likeness(name, close[0])
-        ]
-        *first, last = equally[:_MOST]
+    likeness = {
+        each: difflib.SequenceMatcher(None, each.lower(), name.lower()).ratio() for each in known
+    }
+    most = max(likeness.values(), default=0.0)
+    if most >= _ALIKE:
+        *first, last = [f"'{each}'" for each in known if likeness[each] == most][:_MOST]
         return f" Did you mean {', '.join(first)}{' or ' * bool(first)}{last}?"
     more = f" and {len(known) - _MOST} more" if len(known) > _MOST else ""
     return f" Known: {', '.join(known[:_MOST])}{more}." if known else ""
-
-
-def _likeness(name: str, known: str) -> float:
-    return difflib.SequenceMatcher(None, known, name).ratio()
 
 
 def lookup(table: Mapping[str, Row], name: str, what: str) -> Row:

@@ -285,6 +285,7 @@ def test_titles_and_names_are_not_broken(ranp):
     shown = ranp("inspect", deep, *INPUT).out
     for name, module in factories.deep_names().named_modules():
         assert not isinstance(module, nn.Conv3d) or f"{name} " in shown
+    assert "it is the network's output" in shown  # nor does that cut off what stands beside
 
 
 def test_inspect(ranp):

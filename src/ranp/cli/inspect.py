@@ -9,7 +9,7 @@ from ranp.cli._networks import NetworkOptions
 from ranp.cli._options import Output, ProtectOption, grouped
 
 _NAMES = 36
-"""Width that names of layers have at the least, if they are as long."""
+"""Names of layers up to this length are not broken; longer ones would leave too little room."""
 
 
 @grouped
@@ -27,7 +27,7 @@ def command(
     graph = build_graph(net.model, net.input_shape, protect=protect or ())
     layers = describe_layers(graph)
     result = table(
-        Column("layer", overflow="fold", min_width=min(max(map(len, graph.layers)), _NAMES)),
+        Column("layer", overflow="fold", no_wrap=max(map(len, graph.layers)) <= _NAMES),
         *numbers("neurons", "removable"),
         *folded("tied to", "kept because"),
         title=f"{net.name}: {graph.neurons:,} neurons in {len(layers)} layers",
