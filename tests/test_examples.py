@@ -133,7 +133,7 @@ def test_compare_monai(run, tmp_path, monkeypatch):
     synthesise("hippocampus", tmp_path / "scans", cases=5, size=24, seed=0)
     monkeypatch.setattr(sys, "argv", ["compare_monai.py", str(tmp_path / "scans"), "1", "1"])
     printed, _ = run("compare_monai.py")
-    assert "run 4 of 4: seed 0" in printed
+    assert "run 4 of 4: weighted, seed 0" in printed
     budgets = [
         float(x) for x in re.findall(r"^(?:thin|ranp-f|weighted) .*([+-][\d.]+) %", printed, re.M)
     ]
