@@ -242,6 +242,37 @@ def test_a_sparsity_that_is_missed_is_said_with_what_would_reach_it(loader, loss
     assert ranp.prune(model, loader, loss, sparsity=0.5).shortfall is None
 
 
+class Disagreeing(nn.Module):
+    """Two layers that are added up and want to lose other channels; a head that must stay."""
+
+    def __init__(self):
+        super().__init__()
+        self.rising, self.falling = nn.Conv3d(1, 16, 1), nn.Conv3d(1, 16, 1)
+        self.thin, self.head = nn.Conv3d(16, 4, 1), nn.Conv3d(4, 16, 1)
+        number = torch.arange(16.0).reshape(16, 1, 1, 1, 1)
+        with torch.no_grad():
+            self.rising.weight.copy_(1 + number)
+            self.falling.weight.copy_(16 - 0.9 * number)
+            self.thin.weight.fill_(8 / 16)
+            self.head.weight.fill_(0.01 / 4)
+
+    def forward(self, x):
+        return self.head(self.thin(self.rising(x) + self.falling(x)))
+
+
+def test_what_no_higher_sparsity_reaches_names_all_that_it_takes():
+    """By the paper's coupling `thin` is emptied before both layers give up many of the same."""
+    asked = {"method": "magnitude", "weights": "given", "example_input": (1, 1, 4, 4, 4)}
+    short = ranp.prune(Disagreeing(), sparsity=0.4, **asked)
+    assert short.after.neurons > 0.8 * 52
+    named = re.search(
+        r"coupling='(\w+)', floor='(\w+)', sparsity=([\d.]+) reaches it", short.shortfall
+    )
+    coupling, floor, sparsity = named.groups()
+    asked |= {"coupling": coupling, "floor": floor, "sparsity": float(sparsity)}
+    assert ranp.prune(Disagreeing(), **asked).after.neurons <= 0.6 * 52
+
+
 def test_the_coupling_that_suits_the_network_is_tried_unless_a_method_is_named(loader, loss, model):
     def ways(network, **options):
         result = ranp.fit(network, loader, loss, flops="50%", **STEP, **options)

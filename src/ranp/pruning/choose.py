@@ -191,7 +191,7 @@ class Chooser:
             raise InfeasibleError(
                 f"{method.name} at sparsity {sparsity} leaves no neuron in layer "
                 f"'{empty[0]}'{reason}{others}; the largest feasible sparsity is "
-                f"{floor_sparsity(largest)}, or keep neurons in every layer with floor=auto",
+                f"{floor_sparsity(largest)}, or keep neurons in every layer with floor='auto'",
                 max_sparsity=largest,
             )
         return alive
@@ -213,10 +213,17 @@ class Chooser:
         coupling, floor = REACHING
         tied = replace(self, choice=replace(self.choice, coupling=coupling, floor=floor))
         with_tied = self.share_removed(tied.choose(sparsity))
-        more = smallest_sparsity(self, lambda alive: self.share_removed(alive) >= sparsity)
+        setting = f"coupling='{coupling}', floor='{floor}'"
+
+        def reaches(alive: Alive) -> bool:
+            return self.share_removed(alive) >= sparsity
+
+        more = smallest_sparsity(self, reaches)
         ways = [] if more is None else [f"sparsity={more:.4f}"]
         if with_tied >= sparsity - _TOLERATED_SHORTFALL:
-            ways.insert(0, f"coupling='{coupling}', floor='{floor}'")
+            ways.insert(0, setting)
+        elif more is None and (both := smallest_sparsity(tied, reaches)) is not None:
+            ways = [f"{setting}, sparsity={both:.4f}"]
         return (
             f"{100 * removed:.1f} % of the neurons are removed, {100 * sparsity:.1f} % were asked "
             "for: channels that are tied are kept together, and some must stay; "
@@ -242,7 +249,7 @@ class Chooser:
         if empty:
             raise InfeasibleError(
                 f"{self.choice.method.name} leaves no neuron in layer '{empty[0]}' at any "
-                "sparsity: its outputs are not used; keep neurons in every layer with floor=auto"
+                "sparsity: its outputs are not used; keep neurons in every layer with floor='auto'"
             )
         if rule not in _FEASIBLE:
             raise UsageError(f"rule must be one of {', '.join(_FEASIBLE)}, got '{rule}'")
