@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ import ranp
 from ranp.errors import IntegrityError
 from ranp.files import load_tensors, read_sealed_json, save_tensors, write_sealed_json
 from ranp.pruning import Scores
+from ranp.resources.measuring import Measured
 from ranp.schemas import read_file
 from ranp.slimming import Plan, load_weights, save_weights
 from ranp.training.checkpoint import Progress, load_checkpoint, save_checkpoint
@@ -175,6 +177,16 @@ RECORD_EDITS = {
     "text as multiple": (["settings", "multiple"], "x", "settings.multiple"),
     "no inputs": (["inputs", "args", 0], ..., "inputs"),
 }
+
+
+def test_a_record_with_measured_steps_is_read_as_it_was_written(pruned, tmp_path):
+    step = Measured(seconds=0.5, spread=0.1, times=(0.4, 0.6), peak_bytes=100)
+    directory, _ = pruned
+    content = read_sealed_json(directory / "pruning.json", "pruning")
+    content["measured"] = {"full": asdict(step), "slim": asdict(step)}
+    write_sealed_json(tmp_path / "pruning.json", content)
+    found = read_file(tmp_path / "pruning.json", "pruning")["measured"]["slim"]
+    assert found == {"seconds": 0.5, "spread": 0.1, "times": [0.4, 0.6], "peak_bytes": 100}
 
 
 @pytest.mark.parametrize("name", RECORD_EDITS)

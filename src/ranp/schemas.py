@@ -196,7 +196,7 @@ class PruningFile(_File):
     blocks: list[NamedSize] = Field(default_factory=list)
     topology: Topology
     explorer: ExplorerIfAny = None
-    measured: dict[str, dict[str, Amount]] = Field(default_factory=dict)
+    measured: dict[str, dict[str, Amount | list[Amount]]] = Field(default_factory=dict)
     timelines: dict[str, Timeline] = Field(default_factory=dict)
     fit: _Fit | None = None
 

@@ -33,7 +33,7 @@ def make_record(
     *,
     command: str | None = None,
     data: str | None = None,
-    measured: Mapping[str, Mapping[str, float]] | None = None,
+    measured: Mapping[str, Mapping[str, Any]] | None = None,
     timelines: Mapping[str, Mapping[str, Any]] | None = None,
     fit: Mapping[str, Any] | None = None,
     files: Mapping[str, Path] | None = None,
