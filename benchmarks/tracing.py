@@ -1,11 +1,11 @@
-"""CPU seconds of `trace` and of `fit --memory`, side by side with another version of the package.
+"""CPU seconds of `trace`, predicted memory and `fit`, beside those of another version.
 
     git worktree add /tmp/before COMMIT
     RANP_BEFORE=/tmp/before/src python -m benchmarks tracing
 
 Without `RANP_BEFORE`, this version alone. Every figure is the smaller of two, taken in turns, each
 in a process of its own after a small network has been traced (what the first trace of a process
-loads is not the network's).
+loads is not the network's). A prediction is the mean of four, with two batch sizes and optimizers.
 """
 
 from __future__ import annotations
@@ -77,7 +77,33 @@ def dynunet() -> tuple[nn.Module, tuple[int, ...]]:
     return network, (1, 1, 128, 128, 128)
 
 
-NETWORKS = {"SwinUNETR": swin, "MedNeXt-S": mednext, "nnU-Net ResEnc": resenc, "DynUNet": dynunet}
+def unet() -> tuple[nn.Module, tuple[int, ...]]:
+    """The paper's 3D-UNet."""
+    from ranp.models import build_network
+
+    return build_network("unet3d-brats"), (1, 4, 32, 32, 32)
+
+
+def mobilenet() -> tuple[nn.Module, tuple[int, ...]]:
+    """The paper's MobileNetV2."""
+    from ranp.models import build_network
+
+    return build_network("mobilenetv2-ucf101"), (1, 3, 16, 112, 112)
+
+
+NETWORKS = {
+    "SwinUNETR": swin,
+    "MedNeXt-S": mednext,
+    "nnU-Net ResEnc": resenc,
+    "DynUNet": dynunet,
+    "3D-UNet": unet,
+    "MobileNetV2": mobilenet,
+}
+RUNS = {
+    "trace": ("SwinUNETR", "MedNeXt-S", "nnU-Net ResEnc", "DynUNet"),
+    "predict": ("3D-UNet", "MobileNetV2", "nnU-Net ResEnc"),
+    "fit": ("nnU-Net ResEnc", "DynUNet", "SwinUNETR"),
+}
 
 # Run by both versions, so it uses what both have.
 _PROGRAM = """
@@ -86,6 +112,7 @@ import torch
 from torch import nn
 import ranp
 from ranp.graph import build_graph
+from ranp.resources import predict_training_memory
 sys.path.insert(0, sys.argv[1])
 from benchmarks.tracing import NETWORKS
 
@@ -101,10 +128,15 @@ def fit():
     ranp.fit(model, [(batch, batch)], lambda y, _: y.mean(), memory="60%", batch=2,
              input=shape[1:], device="cuda", method="layerwise")  # which needs no scores
 
-run = {"trace": lambda: build_graph(model, shape), "fit": fit}[what]
+def predict():
+    for batch in (1, 2):
+        for optimizer in ("momentum", "adam"):
+            predict_training_memory(model, (batch, *shape[1:]), optimizer=optimizer)
+
+run = {"trace": lambda: build_graph(model, shape), "predict": predict, "fit": fit}[what]
 began = time.process_time()
 run()
-print(time.process_time() - began)
+print((time.process_time() - began) / (4 if what == "predict" else 1))
 """
 
 
@@ -132,7 +164,7 @@ def _compare(what: str, name: str) -> None:
             found = seconds(what, name, source)
             taken[key] += [] if found is None else [found]
     now = min(taken["now"])
-    text = f"{what:6} {name:15} now {now:6.2f} s"
+    text = f"{what:7} {name:15} now {now:6.2f} s"
     if taken.get("before"):
         text += f"; before {min(taken['before']):6.2f} s: {now / min(taken['before']):.2f} of it"
     elif "before" in taken:
@@ -141,10 +173,9 @@ def _compare(what: str, name: str) -> None:
 
 
 def run() -> None:
-    """Prints one line for every network."""
+    """Prints one line for every run and network."""
     torch.set_num_threads(1)
     print("CPU seconds, the smaller of two")
-    for name in NETWORKS:
-        _compare("trace", name)
-    _compare("fit", "nnU-Net ResEnc")
-    _compare("fit", "DynUNet")
+    for what, names in RUNS.items():
+        for name in names:
+            _compare(what, name)

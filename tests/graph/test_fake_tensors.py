@@ -15,6 +15,7 @@ VIEWS = {
     "view": (ATEN.view.default, [1, 12, 60]),
     "view with a size to infer": (ATEN.view.default, [-1, 60]),
     "of another dtype": (ATEN.view.dtype, torch.int32),
+    "view below autograd": (ATEN._unsafe_view.default, [12, 60]),
     "expand": (ATEN.expand.default, [3, *SHAPE]),
     "slice": (ATEN.slice.Tensor, 1, 2, 5),
     "select": (ATEN.select.int, 1, 3),

@@ -14,31 +14,54 @@ SHAPE = (2, 6, 4, 3, 5)
 
 def described(outputs):
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-    return [(t.shape, t.stride(), t.dtype, t.device) for t in outputs]
+    return [t if t is None else (t.shape, t.stride(), t.dtype, t.device) for t in outputs]
 
 
 def calls():
     x, grad = torch.randn(SHAPE), torch.randn(SHAPE)
     channels = [torch.randn(SHAPE[1]) for _ in range(6)]
     weight, bias, mean, variance, saved, inverse = channels
-    backward = ATEN.native_batch_norm_backward.default
+    norm, backward = ATEN.native_batch_norm.default, ATEN.native_batch_norm_backward.default
+    layer, layer_backward = ATEN.native_layer_norm.default, ATEN.native_layer_norm_backward.default
+    last, means = torch.randn(SHAPE[-2:]), torch.randn(*SHAPE[:-2], 1, 1)
+    every, only = [True, True, True], [True, False, False]
+    training = (True, 0.1, 1e-5)
     return {
-        "batch norm": (
-            ATEN.native_batch_norm.default,
-            (x, weight, bias, mean, variance, True, 0.1, 1e-5),
-        ),
-        "without statistics": (
-            ATEN.native_batch_norm.default,
-            (x, weight, bias, None, None, True, 0.1, 1e-5),
-        ),
+        "batch norm": (norm, (x, weight, bias, mean, variance, *training)),
+        "without statistics": (norm, (x, weight, bias, None, None, *training)),
+        "without weights": (norm, (x, None, None, mean, variance, *training)),
+        "mixed dtypes": (norm, (x.bfloat16(), weight, bias, mean, variance, *training)),
         "its gradient": (
             backward,
-            (grad, x, weight, mean, variance, saved, inverse, True, 1e-5, [True, True, True]),
+            (grad, x, weight, mean, variance, saved, inverse, True, 1e-5, every),
+        ),
+        "of mixed dtypes": (
+            backward,
+            (grad.half(), x.half(), weight, None, None, saved, inverse, True, 1e-5, every),
+        ),
+        "of no weights": (
+            backward,
+            (grad, x, None, None, None, saved, inverse, True, 1e-5, only),
+        ),
+        "layer norm": (layer, (x, SHAPE[-2:], last, last, 1e-5)),
+        "layer norm without weights": (layer, (x, SHAPE[-1:], None, None, 1e-5)),
+        "gradient of layer norm": (
+            layer_backward,
+            (grad, x, SHAPE[-2:], means, means, last, last, every),
+        ),
+        "gradient of layer norm without weights": (
+            layer_backward,
+            (grad, x, SHAPE[-2:], means, means, None, None, only),
         ),
         "leaky relu": (ATEN.leaky_relu_backward.default, (grad, x, 0.01, False)),
         "relu": (ATEN.threshold_backward.default, (grad, x, 0)),
         "gelu": (ATEN.gelu_backward.default, (grad, x)),
         "tanh": (ATEN.tanh_backward.default, (grad, x)),
+        "forward of gelu": (ATEN.gelu.default, (x,)),
+        "slice": (ATEN.slice_backward.default, (grad, (2, 9, *SHAPE[2:]), 1, 0, 6, 1)),
+        "select": (ATEN.select_backward.default, (grad, (2, 3, *SHAPE[1:]), 1, 0)),
+        "repeat": (ATEN.repeat.default, (weight, [3])),
+        "product": (ATEN.addmm.default, (torch.randn(5), torch.randn(4, 6), torch.randn(5, 6).t())),
     }
 
 
@@ -54,12 +77,10 @@ def test_known_outputs_are_those_of_the_operation(name):
     "change",
     [
         lambda args: (args[0].transpose(1, 2), *args[1:]),
-        lambda args: (args[0].bfloat16(), *args[1:]),
         lambda args: (args[0], torch.randn(5), *args[2:]),
-        lambda args: (args[0], None, None, *args[3:]),
         lambda args: (*args[:5], False, *args[6:]),
     ],
-    ids=["strides", "mixed dtypes", "another width", "no weight", "evaluation"],
+    ids=["strides", "another width", "evaluation"],
 )
 def test_what_is_out_of_the_ordinary_is_left_to_the_operation(change):
     with FakeTensorMode():
@@ -73,3 +94,20 @@ def test_operations_without_a_rule_and_real_tensors_are_run():
     with FakeTensorMode():
         x = torch.randn(SHAPE)
         assert known_outputs(ATEN.sum.default, (x,), {}) is None
+
+
+def test_a_tensor_that_is_copied_into_is_the_output():
+    copy = ATEN.copy_.default
+    with FakeTensorMode():
+        x = torch.randn(SHAPE)
+        assert known_outputs(copy, (x, torch.randn(SHAPE)), {}) is x
+        assert known_outputs(copy, (x, torch.randn(SHAPE[-1])), {}) is None  # it is broadcast
+        assert known_outputs(ATEN.relu_.default, (x,), {}) is x
+
+
+def test_products_and_repeats_that_do_not_fit_are_left_to_the_operation():
+    with FakeTensorMode():
+        bias, left = torch.randn(5), torch.randn(4, 6)
+        assert known_outputs(ATEN.addmm.default, (bias, left, torch.randn(5, 5)), {}) is None
+        assert known_outputs(ATEN.addmm.default, (bias[:1], left, torch.randn(6, 5)), {}) is None
+        assert known_outputs(ATEN.repeat.default, (bias, [2, 3]), {}) is None

@@ -61,7 +61,8 @@ def view_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 @cache
 def _is_view(func: Any) -> bool:
     """Return whether an operation always gives out views: `reshape` and `to` may copy."""
-    return func.is_view and not func._can_decompose()
+    is_unsafe = func is torch.ops.aten._unsafe_view.default  # no view for autograd alone
+    return is_unsafe or (func.is_view and not func._can_decompose())
 
 
 def device_of(func: Any, args: tuple[Any, ...]) -> torch.device | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -44,6 +45,12 @@ class ChannelGroup:
     classes: NDArray[np.int64]
     positions: Mapping[str, NDArray[np.int64]]
 
+    @cached_property
+    def one_to_one(self) -> frozenset[str]:
+        """The layers that have one neuron in each of the classes."""
+        size, layers = len(self.classes), self.positions.items()
+        return frozenset(name for name, at in layers if len(at) == size and at.min() >= 0)
+
 
 def channel_groups(graph: ChannelGraph) -> list[ChannelGroup]:
     """Group the removable classes by the layers that produce them.
@@ -83,24 +90,22 @@ def couple(graph: ChannelGraph, retained: Retained, groups: Sequence[ChannelGrou
     """
     alive = ~graph.removable
     for group in groups:
-        masks = (
-            _mask_of_classes(positions, retained[name], len(group.classes))
-            for name, positions in group.positions.items()
-        )
-        largest = max(masks, key=np.sum, default=np.zeros(len(group.classes), bool))
-        alive[group.classes[largest]] = True
+        masks = [_mask_of_classes(group, name, retained[name]) for name in group.positions]
+        if masks:
+            alive[group.classes] = max(masks, key=np.count_nonzero)
     return alive
 
 
 def _mask_of_classes(
-    positions: NDArray[np.int64], retained: NDArray[np.bool_], classes: int
+    group: ChannelGroup, name: str, retained: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
     """Return the mask of the classes that a layer's retained neurons fill, the fullest first."""
+    positions, classes = group.positions[name], len(group.classes)
     mask = np.zeros(classes, bool)
-    inside = positions >= 0
-    if len(positions) == classes and inside.all():  # each class holds one neuron of the layer
+    if name in group.one_to_one:
         mask[positions] = retained
         return mask
+    inside = positions >= 0
     neurons = np.bincount(positions[inside], minlength=classes)
     held = np.bincount(positions[inside & retained], minlength=classes)
     if held.any():

@@ -101,8 +101,9 @@ def _tabulate(
     chooser: Chooser, sparsities: Sequence[float], modules: Sequence[list[int]]
 ) -> dict[str, Any]:
     graph = chooser.graph
-    choices = [graph.all_alive(), *(chooser.choose(sparsity) for sparsity in sparsities)]
-    counted = count_choices(chooser.model, graph, np.stack(choices, axis=1))
+    chosen = (chooser.choose(sparsity) for sparsity in sparsities)
+    choices = np.stack([graph.all_alive(), *chosen], axis=1)
+    counted = count_choices(chooser.model, graph, choices)
     table = {
         key: np.stack([column[rows].sum(axis=0) for rows in modules], axis=1)
         for key, column in counted.items()
@@ -112,8 +113,8 @@ def _tabulate(
         key: np.rint(LEVELS * values[1:] / np.maximum(values[0], 1)).astype(np.int64)
         for key, values in table.items()
     }
-    names = {name: number for number, name in enumerate(graph.layers)}
-    empty = [[names[name] for name in graph.empty_layers(alive)] for alive in choices[1:]]
+    lives = np.stack([choices[layer.neurons].any(axis=0) for layer in graph.layers.values()])
+    empty = [np.flatnonzero(~column).tolist() for column in lives.T[1:]]
     return {
         "kept": pack(table["neurons"][1:]),
         **{key: pack(shares[key]) for key in ("flops", "parameters", "activations")},

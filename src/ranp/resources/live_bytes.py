@@ -100,7 +100,7 @@ class LiveBytes(TorchDispatchMode):
         self._rounding = rounding
         self._followed: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._modules: list[str] = []
-        self._known = KnownValues()
+        self._known = KnownValues(known_outputs)
         self.now = 0
         self.bytes: list[int] = []
         self.owners: list[str] = []
@@ -226,17 +226,13 @@ class LiveBytes(TorchDispatchMode):
             return device
         # Modes that follow calls of functions have followed this one; what is below is no call.
         with torch._C.DisableTorchFunction():
-            out = self._call(func, args, kwargs or {})
+            out = view_of(func, args, kwargs or {})
+            if out is None:
+                out = self._known.call(func, args, kwargs or {})
             made = list(operands((out,)))
             if made:
                 self._count(func, args, out, made)
         return out
-
-    def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        out = view_of(func, args, kwargs)
-        if out is None:
-            out = known_outputs(func, args, kwargs)
-        return self._known.call(func, args, kwargs) if out is None else out
 
     def _count(self, func: Any, args: tuple[Any, ...], out: Any, made: list[Tensor]) -> None:
         """Count what an operation made, and what it holds besides."""
