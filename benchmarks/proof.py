@@ -1,6 +1,6 @@
 """Are slim networks worth training? Allocations of width on three real data sets.
 
-    python -m benchmarks.proof --store out/proof             # trains what is missing, then prints
+    python -m benchmarks.proof --store out/proof             # trains what is missing
     python -m benchmarks.proof --store out/proof --table     # prints what is there
 
 Cells are ordered so that whole comparisons become complete one after the other; killed, it goes
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from statistics import fmean
 
@@ -257,10 +256,11 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     store = Store(arguments.store)
-    if not arguments.table:
+    if arguments.table:
+        for text in tables(store):
+            print(text)
+    else:
         train(store, arguments.only)
-    for text in tables(store):
-        print(text)
 
 
 if __name__ == "__main__":
