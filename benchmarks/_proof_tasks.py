@@ -224,6 +224,7 @@ class Task:
     loader: Callable[[], list[Any]]
     loss: Callable[[Tensor, Tensor], Tensor]
     shape: tuple[int, ...]
+    batch: int
     check_ins: int
 
 
@@ -234,6 +235,7 @@ TASKS = {
         functools.partial(_segmentation_batches, hippocampus_data),
         dice_loss,
         (1, 1, 24, 32, 24),
+        2,
         500 // CHECK_IN,
     ),
     "modelnet10": Task(
@@ -242,6 +244,7 @@ TASKS = {
         _modelnet_batches,
         F.cross_entropy,
         (1, 1, 32, 32, 32),
+        16,
         500 // CHECK_IN,
     ),
     "left_atrium": Task(
@@ -250,6 +253,7 @@ TASKS = {
         functools.partial(_segmentation_batches, left_atrium_data),
         dice_loss,
         (1, 1, 40, 32, 24),
+        2,
         400 // CHECK_IN,
     ),
 }

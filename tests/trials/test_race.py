@@ -101,6 +101,14 @@ def test_without_data_only_rules_race(tmp_path: Path) -> None:
     assert raced == {"thin", "power:-0.25", "power:0.25", "power:0.5", "power:-0.5"}
 
 
+@pytest.mark.parametrize(("resource", "first"), [("flops", "ranp-f"), ("params", "ranp-p")])
+def test_what_others_must_beat_is_ranp_by_the_budgeted_resource(
+    tmp_path: Path, resource: str, first: str
+) -> None:
+    found, _ = make_race(tmp_path, budget={resource: "30%"}, score_with=score_with())
+    assert next(iter(found.widths)) == first
+
+
 def test_candidates_out_of_reach_race_with_a_floor(tmp_path: Path) -> None:
     found, _ = make_race(
         tmp_path, candidates=["thin", "power:-0.25", "vanilla"], score_with=score_with(),

@@ -17,7 +17,15 @@ from ranp.fitting.target import batch_like, no_loss
 from ranp.graph import ExampleInput
 from ranp.peeking import peek
 from ranp.pipeline import Scoring, Target, Traced, logger, trace
-from ranp.pruning import Choice, Coupling, LossFunction, Method, make_forward
+from ranp.pruning import (
+    Choice,
+    Coupling,
+    LossFunction,
+    Method,
+    find_method,
+    make_forward,
+    resource_variants,
+)
 from ranp.pruning.allocation import proportional, thin_layers, tilted_weights
 from ranp.pruning.coupling import Floor
 from ranp.report.terminal import numbers, plain, table
@@ -43,6 +51,14 @@ DEFAULT_COST = 0.05
 """Most that a race costs, as a share of the training that follows."""
 
 ScoreWith = tuple[Iterable[Any], LossFunction]
+
+
+def default_candidates(budget: Budget) -> tuple[str, ...]:
+    """Return what races at a budget: RANP by the resource that is budgeted, then the others."""
+    incumbent, *challengers = DEFAULT_CANDIDATES
+    variants = resource_variants(find_method(incumbent))
+    by_resource = {row.resource: row.name for row in variants}
+    return (by_resource.get(budget.resource, incumbent), *challengers)
 
 
 def make_allocator(
@@ -267,7 +283,7 @@ class Racing:
         allocations: dict[str, Planned] = {}
         left_out: dict[str, str] = {}
         names: dict[Path, str] = {}
-        for choice in self._choices(seed):
+        for choice in self._choices(budget, seed):
             name = choice.method.name
             found = self.allocator.allocate(choice, budget)
             if isinstance(found, Unreachable) or thin_layers(loop.graph, found.alive):
@@ -301,9 +317,9 @@ class Racing:
                 refined[method.name] = found
         return refined
 
-    def _choices(self, seed: int) -> list[Choice]:
+    def _choices(self, budget: Budget, seed: int) -> list[Choice]:
         allocator = self.allocator
-        names = DEFAULT_CANDIDATES if self.candidates is None else self.candidates
+        names = default_candidates(budget) if self.candidates is None else self.candidates
         choices = [Choice.make(name, seed=seed, **allocator.settings) for name in names]
         if self.candidates is None and not allocator.has_data:
             choices = [choice for choice in choices if not choice.method.needs_data]
@@ -390,8 +406,9 @@ def race(
         budget: What the slim network may cost, such as {"flops": "10%"}.
         length: Check-ins of the whole training that follows.
         candidates: Names out of `ranp.METHODS`, first the one that others must beat, then the most
-            promising; the default ones begin with ranp-f if `score_with` is given, and with thin,
-            followed by other rules that need no data, if it is not.
+            promising; the default ones begin with RANP by the resource that is budgeted (ranp-f,
+            ranp-m, ranp-p) if `score_with` is given, and with thin, followed by other rules that
+            need no data, if it is not.
         cost: Most that the race may cost, as a share of the training that follows, in FLOPs.
         seed: Seed of scores, fresh weights and trainings; the second meeting has the next one.
         score_with: Loader and `loss(output, target)` to score with.
