@@ -49,16 +49,16 @@ COMPARED = (THIN, "ranp-f", RACE)
 SEEDS = {
     ("modelnet10", "flops=3%"): range(300, 316),
     ("hippocampus", "flops=3%"): range(300, 324),
-    ("left_atrium", "flops=3%"): range(300, 308),
-    ("modelnet10", "flops=10%"): range(300, 306),
-    ("hippocampus", "flops=10%"): range(300, 306),
-    ("left_atrium", "flops=10%"): range(300, 306),
+    ("left_atrium", "flops=3%"): range(300, 304),
+    ("modelnet10", "flops=10%"): range(300, 304),
+    ("hippocampus", "flops=10%"): range(300, 304),
+    ("left_atrium", "flops=10%"): range(300, 304),
     ("hippocampus", "memory=25%"): range(300, 304),
 }
 """Seeds of every comparison, none of which a rule of the race was settled on. Their numbers were
 settled before as well: more where earlier seeds had shown a difference that few cannot prove."""
 
-TO_THE_END, WITH_SEEDS = ("modelnet10", "flops=3%"), range(300, 304)
+TO_THE_END, WITH_SEEDS = ("modelnet10", "flops=3%"), range(300, 303)
 """Where every candidate is trained to the end, to see what a race misses."""
 
 FULL_SEEDS = range(300, 302)
