@@ -3,6 +3,7 @@
     python -m benchmarks.proof --store out/proof             # trains what is missing
     python -m benchmarks.proof --store out/proof --full      # the same for the full networks
     python -m benchmarks.proof --store out/proof --table     # prints what is there
+    python -m benchmarks.proof --store out/proof --csv DIR   # the same, training by training
 
 Cells are ordered so that whole comparisons become complete one after the other; killed, it goes
 on; started several times, processes share the work. The race is run on curves that are stored
@@ -27,8 +28,9 @@ from ranp.experiments.compare import FULL, absolute_budget
 from ranp.experiments.comparing import LoopRuns
 from ranp.experiments.evaluation import evaluate
 from ranp.experiments.statistics import Difference, compare_paired, holm
+from ranp.files import write_text
 from ranp.fitting import TrainingStep
-from ranp.report.comparison_tables import markdown
+from ranp.report.comparison_tables import markdown, runs_csv
 from ranp.resources.budgets import parse_budget
 from ranp.trials.allocating import Planned
 from ranp.trials.race import (
@@ -244,6 +246,13 @@ def tables(store: Store) -> Iterator[str]:
         yield "\n".join(races(runs, store, budget))
 
 
+def write_runs(store: Store, directory: Path) -> None:
+    """Write a CSV file for every comparison, with a line for every training."""
+    for name, budget, runs in known(store):
+        file = directory / f"{name}-{budget.replace('=', '-').rstrip('%')}.csv"
+        write_text(file, runs_csv(evaluate(runs, store)))
+
+
 def races(runs: LoopRuns, store: Store, budget: str) -> Iterator[str]:
     """Yield what the races chose, and how far that is from the best that was trained to the end."""
     for seed in runs.seeds:
@@ -277,6 +286,7 @@ def main() -> None:
     parser.add_argument("--store", type=Path, required=True)
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--full", action="store_true")
+    parser.add_argument("--csv", type=Path)
     parser.add_argument(
         "--only",
         default="",
@@ -288,6 +298,8 @@ def main() -> None:
     if arguments.table:
         for text in tables(store):
             print(text)
+    elif arguments.csv is not None:
+        write_runs(store, arguments.csv)
     elif arguments.full:
         train_full(store, arguments.only)
     else:
