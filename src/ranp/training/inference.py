@@ -45,6 +45,12 @@ def load_run(
     return job, model.eval()
 
 
+def validation_shape(job: Job) -> tuple[int, ...]:
+    """Return the shape of a batch with the first validation case."""
+    case = open_split(job, "validation", job.config.data.size_in_validation)[0]
+    return (1, *case["x"].shape)
+
+
 def evaluate_run(
     directory: Path,
     *,
