@@ -151,10 +151,7 @@ def thin_layers(graph: ChannelGraph, alive: Alive) -> list[str]:
         graph: Channel graph of the full network.
         alive: The living channels.
     """
-    layers = graph.layers.items()
-    kept = {name: len(numbers) for name, numbers in graph.kept(alive).items()}
-    single = [name for name, layer in layers if kept[name] == 1 < len(layer)]
-    notes = []
+    layers, single, notes = graph.layers.items(), single_neuron_layers(graph, alive), []
     if single:
         others = f" and {len(single) - 1} more" if len(single) > 1 else ""
         notes.append(
@@ -173,6 +170,12 @@ def thin_layers(graph: ChannelGraph, alive: Alive) -> list[str]:
             f"{len(graph.layers[name].inputs)} channels; prune less, or protect what it reads"
         )
     return notes
+
+
+def single_neuron_layers(graph: ChannelGraph, alive: Alive) -> list[str]:
+    """Return the layers that keep one of several neurons."""
+    layers = graph.layers.items()
+    return [name for name, layer in layers if alive[layer.neurons].sum() == 1 < len(layer)]
 
 
 def _is_output(graph: ChannelGraph, layer: Layer) -> bool:
