@@ -41,7 +41,7 @@ from ranp.trials.store import Cell, Store
 from ranp.trials.stored_scores import require_scores
 
 FULL = "full"
-"""Name of the network as it is, among the methods."""
+"""Name of the unpruned network among the methods."""
 
 _STORED = {"flops": ("gflops", 1e9), "activations": ("memory", float(MIB))}
 """Names and units of resources in cells, as in the first stores; others are stored as they are."""
@@ -95,12 +95,12 @@ class TrainingCell:
         """Return the cell of the store; what has no influence on the result is left out."""
         config = self.config.model_dump(mode="json")
         if not self.config.optimize:
-            del config["optimize"]  # as in stores that were begun before one could ask for it
+            del config["optimize"]  # as in stores of versions without it
         if self.config.pruning.method is None:
             del config["pruning"]
         else:
             if self.config.pruning.coupling == "paper":
-                del config["pruning"]["coupling"]  # likewise
+                del config["pruning"]["coupling"]  # as in the first stores
             if self.budget is not None:
                 del config["pruning"]["sparsity"]
         cell: dict[str, Any] = {

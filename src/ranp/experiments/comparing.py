@@ -136,7 +136,7 @@ class LoopRuns:
 
 @dataclass(frozen=True)
 class LoopComparison:
-    """What a comparison came to.
+    """The result of a comparison.
 
     Attributes:
         result: Rows, intervals, tests and conclusions for every budget, as plain values.

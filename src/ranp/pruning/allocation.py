@@ -187,7 +187,7 @@ def network_floors(graph: ChannelGraph, groups: Sequence[ChannelGroup]) -> dict[
     """Return the least number of neurons of every layer that what reads it can work with.
 
     No layer keeps a single neuron, and what a last layer reads has as many channels as that layer
-    gives out (classes), or a quarter of what it reads in the full network if that is less: a head
+    has outputs (classes), or a quarter of what it reads in the full network if that is less: a head
     with four classes behind three channels cannot tell all of them apart.
 
     Args:

@@ -1,4 +1,4 @@
-"""What a trained network is for: metrics on a data set, and predictions for single inputs."""
+"""Evaluation and prediction with a trained network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks of one's own brought to a budget, before anything is trained."""
+"""The user's own network brought to a budget, before anything is trained."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@ A training function takes a network and a seed, trains it, and yields a metric a
             ...
             yield {"dice": 0.81, "loss": 0.4}      # or a single number; higher is better
 
-What a trained network is, is said by four things: the full network, the name of the training
+A trained network is identified by four things: the full network, the name of the training
 function, the number of neurons of every layer and the seed (see `Loop.cell`). How these numbers
-came about is not part of it. A slim network that is initialised afresh takes over nothing else, so
+were chosen is not part of it. A slim network that is initialised afresh takes over nothing else, so
 two methods that allocate alike share a run, and stored runs outlive any change to a method.
 """
 

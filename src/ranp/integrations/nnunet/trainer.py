@@ -97,7 +97,7 @@ def make_trainer(
 
 
 def require_nnunet() -> None:
-    """Refuse to go on without nnU-Net."""
+    """Raise `UsageError` if nnU-Net is not installed."""
     try:
         import nnunetv2  # noqa: F401
     except ImportError as error:
