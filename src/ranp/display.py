@@ -1,4 +1,4 @@
-"""How values look in notebooks and progress in terminals; what a MiB is."""
+"""Values in notebooks, progress in terminals, and the size of a MiB."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def progress_bar(*columns: str | ProgressColumn, quiet: bool) -> Progress:
 
     Args:
         columns: Columns of the bar, as for `rich.progress.Progress`.
-        quiet: No bar; nor is there one where nobody looks: outside of terminals and notebooks.
+        quiet: Whether to show no bar; there is none outside of terminals and notebooks either.
     """
     from rich.console import Console
     from rich.progress import Progress

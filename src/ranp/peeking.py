@@ -22,7 +22,7 @@ class Batches:
 
     Attributes:
         loader: Yields batches, the first one included; None if there is none.
-        first: The first batch; None if there is none, or if nobody looked.
+        first: The first batch; None if there is none, or if it was not read.
     """
 
     loader: Iterable[Any] | None = None
@@ -80,7 +80,7 @@ def peek(loader: Iterable[Any] | None) -> Batches:
 
 
 class _Peeked:
-    """A loader that was opened for its first batch: the first run through it goes on from there."""
+    """A loader that was opened for its first batch: the first iteration continues from there."""
 
     def __init__(self, loader: Iterable[Any], opened: Iterator[Any]) -> None:
         self._loader = loader

@@ -233,7 +233,7 @@ def make_chooser(
         events: Listener.
         sparsity: Sparsity at which the choice must be stable, for `scoring.until_stable`.
     """
-    # Built first: what makes no sense is refused before anything is scored.
+    # Built first: invalid settings are refused before anything is scored.
     chooser = traced.chooser(choice, scoring.scores)
     if not choice.method.needs_scores or scoring.scores is not None:
         return chooser

@@ -40,7 +40,7 @@ def checkpointed(model: nn.Module) -> Iterator[None]:
     with ExitStack() as stack:
         for block in blocks(model):
             if "forward" in vars(block):
-                continue  # shared, or patched by somebody else
+                continue  # shared, or patched already
             block.forward = partial(checkpoint, block.forward, use_reentrant=False)
             stack.callback(forget, block)
         yield

@@ -1,4 +1,4 @@
-"""What pruning hands back: the slim network, its plan, and what it cost before and after."""
+"""The result of pruning: the slim network, its plan, and the costs before and after."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ranp.slimming import Plan, save_weights
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """A pruned network and how it came about.
+    """A pruned network, and how it was chosen.
 
     Attributes:
         model: The slim network, ready to train.

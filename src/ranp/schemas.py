@@ -1,4 +1,4 @@
-"""What files of ours must hold, kind by kind: a good seal does not make a file valid."""
+"""Schemas of the files that ranp writes: a correct hash alone does not make a file valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A graceful stop: a signal is noted, and the loop ends after the step under way."""
+"""Graceful stop: after a signal, a loop ends with the current step."""
 
 from __future__ import annotations
 

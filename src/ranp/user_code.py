@@ -1,4 +1,4 @@
-"""Code of the user's: load it by name, call it, and name the line where it fails.
+"""The user's own code: load it by name, call it, and name the line where it fails.
 
 What is loaded plays a role (`what`), such as "network": errors begin with it.
 """
@@ -71,7 +71,7 @@ def call_factory(name: str, what: str) -> Any:
 def refuse_stored_code(name: str) -> None:
     """Raise `UsageError` if a network's name, read from a stored file, is that of code to import.
 
-    Who wants that code to run says so: on the command line, or in Python.
+    Code to run must be named on the command line, or passed in Python.
     """
     if ":" in name:
         raise UsageError(
@@ -97,7 +97,7 @@ def load_loader(name: str, what: str) -> Any:
 def blame(what: str, given: str = "") -> Iterator[None]:
     """Turn whatever the user's own code raises into a `UsageError` that names its line.
 
-    Errors of ours pass, and so does running out of memory, which callers can answer.
+    `RanpError`s pass through, and so do out-of-memory errors, which callers can handle.
 
     Args:
         what: The code that runs inside, such as "the loss".

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 import ranp as library
-from ranp.cli.bench import _spaces
 from ranp.files import read_sealed_json
 from ranp.models import build_network, find_network
 from tests.cli.factories import small
@@ -65,12 +64,6 @@ def test_a_stored_plan_imports_no_code(ranp, plan):
     assert refused.code == 2
     assert f"name it again: --network {own}" in refused.err
     assert ranp("bench", plan, "--network", own, *options).json["network"] == own
-
-
-def test_sizes_are_edges_of_volumes_and_of_frames():
-    assert _spaces((1, 4, 64, 64, 64), [32]) == [(4, 32, 32, 32)]
-    assert _spaces((1, 3, 16, 112, 112), [56, 32]) == [(3, 16, 56, 56), (3, 16, 32, 32)]
-    assert _spaces((1, 3, 16, 112, 112), []) == [(3, 16, 112, 112)]
 
 
 @pytest.mark.parametrize(

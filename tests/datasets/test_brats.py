@@ -4,9 +4,10 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 
 from ranp.datasets import synthesise, verify
-from ranp.datasets.brats import MODALITIES, check, inventory, open_reader, regions
+from ranp.datasets.brats import MODALITIES, check, inventory, make_task, open_reader
 from ranp.datasets.nifti import read_volume, write_volume
 from ranp.errors import UsageError
 
@@ -46,10 +47,13 @@ def problems(directory):
 
 
 def test_regions_are_the_paper_s():
-    masks = regions(np.array([0, 1, 2, 4]))
-    assert masks["ET"].tolist() == [False, False, False, True]
-    assert masks["TC"].tolist() == [False, True, False, True]
-    assert masks["WT"].tolist() == [False, True, True, True]
+    nothing = torch.zeros(1, 5, 1, 1, 1)  # the first class, which is the background
+    missed = {}
+    for label in (0, 1, 2, 4):
+        truth = {"y": torch.full((1, 1, 1, 1), label)}
+        [measures] = make_task(window=1, metadata={}).measure(nothing, truth)
+        missed[label] = {name for name in ("ET", "TC", "WT") if measures[f"dice {name}"] == 0}
+    assert missed == {0: set(), 1: {"TC", "WT"}, 2: {"WT"}, 4: {"ET", "TC", "WT"}}
 
 
 def test_training_gives_normalised_crops_that_hold_a_label(directory):

@@ -34,7 +34,7 @@ def test_verify_says_that_all_is_well(kind, written):
     result = run("verify", kind, written / kind, "--workers", 1)
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines()[0].endswith("10 cases")
-    assert result.stdout.splitlines()[-1] == "all is well"
+    assert result.stdout.splitlines()[-1] == "no problems"
     assert result.stderr.startswith("Next: ranp data show")
 
 
@@ -72,7 +72,7 @@ def test_verify_json_and_exit_code_4(tmp_path):
     plain = run("verify", "hippocampus", tmp_path / "d")
     assert plain.exit_code == 4
     assert f"WRONG imagesTr/{damaged.name}" in plain.stdout
-    assert "Next: mend" in plain.stderr
+    assert "Next: fix" in plain.stderr
 
 
 def test_wrong_use_ends_with_our_errors(tmp_path):

@@ -8,10 +8,10 @@ from ranp.experiments.compare import (
     absolute_budget,
     make_design,
     parse_budget_text,
-    run,
     seconds_left,
 )
 from ranp.experiments.evaluation import evaluate
+from ranp.experiments.jobs import complete_cells
 from ranp.report.comparison_tables import sentences
 from ranp.resources import Costs
 from ranp.resources.counting import LayerCost
@@ -244,20 +244,18 @@ def test_nothing_is_computed_twice(tmp_path):
     plan = design(["full", "ranp-f"], 2, ["gflops=10%"])
     computed = []
 
-    class Fake:
-        store = Store(tmp_path)
-
-        def __call__(self, cell, place):
-            if len(computed) == 2 and not (place / "tried").exists():
-                (place / "tried").touch()
-                raise KeyboardInterrupt
-            computed.append(cell)
-            return outcome(cell, 0.8)
+    def compute(cell, place):
+        if len(computed) == 2 and not (place / "tried").exists():
+            (place / "tried").touch()
+            raise KeyboardInterrupt
+        computed.append(cell)
+        return outcome(cell, 0.8)
 
     told = []
+    runs = (Store(tmp_path), plan.cells(), compute)
     with pytest.raises(KeyboardInterrupt):
-        run(plan, Fake(), lambda cell, done, total: told.append((done, total)))
-    assert run(plan, Fake(), lambda cell, done, total: told.append((done, total))) == 2
-    assert run(plan, Fake()) == 0
+        complete_cells(*runs, lambda cell, done, total: told.append((done, total)))
+    assert complete_cells(*runs, lambda cell, done, total: told.append((done, total))) == 2
+    assert complete_cells(*runs) == 0
     assert computed == plan.cells()
     assert told == [(0, 4), (1, 4), (2, 4), (2, 4), (3, 4)]

@@ -223,8 +223,9 @@ def test_times_are_taken_in_turns(tmp_path):
         times = time_exported(
             example.model, done, SHAPE, repetitions=3, clock=lambda: float(next(ticks))
         )
-    assert list(times) == ["PyTorch", "torch.export"]
-    assert all(timing.seconds == (1.0, 1.0, 1.0) for timing in times.values())
+    assert list(times["runs"]) == ["PyTorch", "torch.export"]
+    assert all(run["times"] == [1.0, 1.0, 1.0] for run in times["runs"].values())
+    assert times["shape"] == list(SHAPE)
     assert next(ticks) == 12
 
 

@@ -84,7 +84,7 @@ def test_scoring_stops_when_told_and_takes_no_batch_too_many():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"seed": 1}, r"differ in 'seed' \(0 and 1\); score anew"),
+        ({"seed": 1}, r"differ in 'seed' \(0 and 1\); score again"),
         ({"weights": "fresh"}, r"differ in 'weights' \(given and fresh\)"),
         (
             {"methods": serving("abs")},

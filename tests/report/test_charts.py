@@ -93,11 +93,11 @@ def test_frontiers_join_what_is_reached_at_the_least_cost_and_end_at_the_full_ne
     bad = [Point("c", 4.0, 60, 60, 60, 2, 0), Point("d", 30.0, 50, 50, 50, 2, 0)]
     view = scatter([full, *good, *bad], end=0)
     x = {point.name: f"{point.x} {point.y}" for point in view.points}
-    assert [(line.colour, line.path) for line in view.frontiers] == [
+    assert list(view.frontiers.items()) == [
         (1, f"M{x['a']}L{x['b']}L{x['full']}"),
         (2, f"M{x['c']}L{x['full']}"),  # d costs more than c and reaches less
     ]
-    assert scatter([full, *good, *bad]).frontiers == []
+    assert scatter([full, *good, *bad]).frontiers == {}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from torch import nn
 from ranp.errors import UsageError
 from ranp.speed import Trial
 from ranp.speed import bench as library
-from ranp.speed.bench import Comparison, Measured, compare_speed
+from ranp.speed.bench import Comparison, Measured, batch_shapes, compare_speed
 
 
 def network(width):
@@ -41,6 +41,13 @@ def test_speedup_is_that_of_the_medians():
     comparison = Comparison("train", (1,), full, slim, 20.0)
     assert (comparison.speedup, comparison.realised) == (5.0, 0.25)
     assert comparison.to_dict()["realised"] == 0.25
+
+
+def test_sizes_are_edges_of_volumes_and_of_frames():
+    assert batch_shapes((1, 4, 64, 64, 64), [32], [2]) == [(2, 4, 32, 32, 32)]
+    clip = (1, 3, 16, 112, 112)
+    assert batch_shapes(clip, [56, 32], [1]) == [(1, 3, 16, 56, 56), (1, 3, 16, 32, 32)]
+    assert batch_shapes(clip, [], [1, 2]) == [clip, (2, *clip[1:])]
 
 
 def test_a_busy_machine_is_not_measured(monkeypatch):

@@ -1,4 +1,4 @@
-"""What all commands print: results, messages, the next command."""
+"""Output that all commands share: results, messages, the next command."""
 
 from __future__ import annotations
 

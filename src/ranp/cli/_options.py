@@ -36,7 +36,7 @@ Device = Literal["cpu", "cuda"]
 Optimizer = Literal["sgd", "momentum", "adam", "adamw", "amsgrad"]
 
 SCORING = ("data", "loss", "samples", "batch", "per", "size", "weights")
-"""The parameters that say how a network is scored; who has scores needs none of them."""
+"""Parameters that say how a network is scored; not needed where there are scores."""
 
 InputOption = Annotated[
     str | None,
@@ -154,7 +154,7 @@ class BudgetOptions(CountedBudgets):
         return parse_budgets({**named, **split_budgets(self.budget or ())})
 
     def target(self, sparsity: float | None) -> Target:
-        """Return the budgets, or the sparsity in their place."""
+        """Return the budgets, or the sparsity instead of them."""
         given = [f"--{name}" for name, value in vars(self).items() if value]
         if sparsity is None:
             if not given:

@@ -43,7 +43,7 @@ class Source:
         loader: Yields batches; None where weights alone are scored.
         loss: `loss(output, target)` -> scalar tensor.
         number: How many batches there are, if known.
-        about: One line for people.
+        about: One-line description.
         settings: What the batches are made of, but for how many there are: scores go on with
             batches of the same kind alone.
         batch: Samples of a batch of the user's own loader; None for other sources.

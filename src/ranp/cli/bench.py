@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -26,7 +25,7 @@ _SCORING_SIZE, _SCORING_SAMPLES = 32, 2
 
 @dataclass(frozen=True)
 class _Pair:
-    """What is compared: a network, and what its plan makes of it."""
+    """The network to compare, and the plan of the slim one."""
 
     name: str
     full: nn.Module
@@ -70,7 +69,7 @@ def command(
     from ranp.files import write_sealed_json
     from ranp.report.speed import bench_table, draw_bench
     from ranp.resources.latency import MODES
-    from ranp.speed.bench import compare_speed
+    from ranp.speed.bench import batch_shapes, compare_speed
 
     ensure_out(out)
     edges = () if sizes is None else parse_sizes(sizes, "--sizes", "32,64")
@@ -78,13 +77,11 @@ def command(
     if threads is not None:
         torch.set_num_threads(threads)
     pair = _open(target, network, output)
-    shapes = [(n, *space) for space in _spaces(pair.shape, edges) for n in samples]
-    costs = pair.plan.costs
     bench = compare_speed(
         pair.full,
         pair.plan.apply(pair.full),
-        shapes,
-        theoretical=costs["full"]["gflops"] / costs["slim"]["gflops"],
+        batch_shapes(pair.shape, edges, samples),
+        theoretical=pair.plan.flops_ratio,
         modes=MODES if mode == "both" else (mode,),
         optimized=optimize,
         repetitions=repetitions,
@@ -110,15 +107,6 @@ def command(
     if out is not None:
         output.say(f"Record and picture in {out}.")
     output.say("Next: ranp doctor says what slows this machine down.")
-
-
-def _spaces(shape: tuple[int, ...], edges: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return shapes of a sample: of volumes every edge changes, of clips that of the frames."""
-    _, channels, depth, *frame = shape
-    if not edges:
-        return [shape[1:]]
-    is_volume = set(frame) == {depth}
-    return [(channels, edge if is_volume else depth, *([edge] * len(frame))) for edge in edges]
 
 
 def _open(target: str, own: str | None, output: Output) -> _Pair:

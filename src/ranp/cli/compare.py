@@ -121,10 +121,10 @@ def _compare_recipe(
         checked_methods,
         make_design,
         parse_budget_text,
-        run,
         seconds_left,
     )
     from ranp.experiments.evaluation import evaluate
+    from ranp.experiments.jobs import complete_cells
 
     # All that can be refused at once is, before anything is written.
     jobs = cells.parse_jobs()
@@ -144,7 +144,7 @@ def _compare_recipe(
         return about, f"run {done + 1} of {total}: {about}"
 
     with cell_progress(output, "runs", describe) as on_cell:
-        run(design, runs, on_cell, jobs)
+        complete_cells(store, design.cells(), runs, on_cell, jobs)
     return evaluate(design, store)
 
 

@@ -74,7 +74,7 @@ def verify(
         )
     output.show(report.to_json(), _describe(report))
     if not report.ok:
-        output.say(f"Next: mend these files, then again: ranp data verify {kind} {directory}")
+        output.say(f"Next: fix these files, then run again: ranp data verify {kind} {directory}")
         raise typer.Exit(4)
     output.say(f"Next: ranp data show {kind} {directory}")
 
@@ -125,5 +125,5 @@ def _describe(report: Report) -> str:
     ]
     if (more := len(report.problems) - _SHOWN_PROBLEMS) > 0:
         lines.append(f"  ... and {more} more; --json lists all")
-    lines.append("all is well" if report.ok else f"{len(report.problems)} problems")
+    lines.append("no problems" if report.ok else f"{len(report.problems)} problems")
     return "\n".join(lines)

@@ -100,4 +100,4 @@ def _explain(output: Output) -> None:
     headings = [Text(heading, style="bold") for heading in ("Traps", "Fine")]
     parts = Group(about, "", headings[0], *lines, "", headings[1], *fine)
     output.show(diagnosis.to_dict(), parts)
-    output.say("Next: ranp bench NET --optimize shows what the way round is worth.")
+    output.say("Next: ranp bench NET --optimize measures what the advice gains.")

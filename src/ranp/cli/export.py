@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from ranp.exporting import Exported
-    from ranp.resources.measuring import Timing
     from ranp.slimming import Plan
 
 _NEXT = {
@@ -72,6 +70,7 @@ def command(
     from rich.console import Group
 
     from ranp.exporting import export, find_format, time_exported
+    from ranp.report.speed import times_table
 
     find_format(to)
     opened = _open(source, trained, input_shape)
@@ -81,11 +80,11 @@ def command(
     parts: list[RenderableType] = [_facts(exported)]
     if time:
         output.say(f"Measuring at {' x '.join(map(str, opened.shape))}.")
-        timings = time_exported(opened.model, exported, opened.shape, repetitions=repetitions)
-        record["times"] = _times(timings, opened.shape)
-        parts += ["", *_times_table(record["times"])]
-        before, after = timings.values()
-        if exported.format == "onnx" and after.median > before.median:
+        times = time_exported(opened.model, exported, opened.shape, repetitions=repetitions)
+        record["times"] = times
+        parts += ["", times_table(times)]
+        before, after = (run["seconds"] for run in times["runs"].values())
+        if exported.format == "onnx" and after > before:
             output.say("onnxruntime is slower than PyTorch here; try OpenVINO, which reads .onnx.")
     output.show(record, Group(*parts))
     if opened.is_fresh:
@@ -112,18 +111,16 @@ def _open(directory: Path, trained: TrainedOptions, input_text: str | None) -> _
 
 
 def _open_run(directory: Path, trained: TrainedOptions, shape: tuple[int, ...] | None) -> _Source:
-    from ranp.training.inference import load_run
-    from ranp.training.preparation import open_split, stored_plan
+    from ranp.training.inference import load_run, validation_shape
+    from ranp.training.preparation import stored_plan
 
     job, model = load_run(directory, **trained.keywords())
-    if shape is None:
-        try:
-            case = open_split(job, "validation", job.config.data.size_in_validation)[0]
-        except RanpError as error:
-            raise UsageError(
-                f"{error}; without the run's data say what the network takes: --input 1,1,64,64,64"
-            ) from error
-        shape = (1, *case["x"].shape)
+    try:
+        shape = shape or validation_shape(job)
+    except RanpError as error:
+        raise UsageError(
+            f"{error}; without the run's data say what the network takes: --input 1,1,64,64,64"
+        ) from error
     return _Source(model, shape, stored_plan(directory), is_fresh=False)
 
 
@@ -146,36 +143,3 @@ def _facts(exported: Exported) -> Table:
     for name, value in shown.items():
         facts.add_row(name, Text(value))
     return facts
-
-
-def _times(timings: Mapping[str, Timing], shape: tuple[int, ...]) -> dict[str, Any]:
-    import torch
-
-    from ranp.resources.machine import describe_machine, load
-
-    rows = {
-        name: {"seconds": timing.median, "spread": timing.spread, "times": list(timing.seconds)}
-        for name, timing in timings.items()
-    }
-    machine = describe_machine(torch.device("cpu"))
-    return {"shape": list(shape), "machine": machine, "load": load(), "runs": rows}
-
-
-def _times_table(times: Mapping[str, Any]) -> tuple[RenderableType, ...]:
-    from rich.text import Text
-
-    from ranp.report.terminal import numbers, table
-
-    machine, runs = times["machine"], times["runs"]
-    where = (
-        f"Inference at {' x '.join(map(str, times['shape']))} on {machine['device']}, "
-        f"threads: {machine['threads']}, load {times['load']:.1f}"
-    )
-    result = table("", *numbers("ms", "±", "x as fast"))
-    reference = next(iter(runs.values()))["seconds"]
-    for name, run in runs.items():
-        seconds, spread = run["seconds"], run["spread"]
-        speed = f"{reference / seconds:.2f}"
-        result.add_row(name, f"{1e3 * seconds:.1f}", f"{100 * spread:.0f} %", speed)
-    how = "Median of runs in turns; ± is the median distance from it."
-    return Text(where, style="bold"), result, Text(how, style="dim")

@@ -44,7 +44,7 @@ def command(
 
 
 def _describe(out: Path, name: str, value: Any) -> str:
-    """Return an entry of the summary that a data set's `predict` returns, for people."""
+    """Return an entry of the summary that a data set's `predict` returns, as text."""
     if isinstance(value, list):
         return "\n".join(f"{row['probability']:.3f}  {row['class']}" for row in value)
     if isinstance(value, dict):

@@ -9,7 +9,6 @@ import typer
 from ranp.cli._common import prune_hint
 from ranp.cli._networks import NetworkOptions
 from ranp.cli._options import Optimizer, Output, grouped
-from ranp.display import MIB
 
 
 @grouped
@@ -36,10 +35,6 @@ def command(
     graph = build_graph(net.model, net.input_shape)
     costs = count(net.model, graph, convention=convention)
     result = {"network": net.name, "input": list(net.input_shape), **costs.to_dict()}
-    for layer in result["layers"]:
-        layer["gflops"] = layer["flops"] / 1e9
-        layer["param_mb"] = layer["parameters"] * 4 / MIB
-        layer["memory_mb"] = layer["activations"] * 4 / MIB
     title = f"{net.name}, input {' x '.join(map(str, net.input_shape))}"
     parts: list[RenderableType] = [
         costs_table(result["layers"]),

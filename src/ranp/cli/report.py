@@ -1,4 +1,4 @@
-"""`ranp report`: a page to look at, made from what a run has stored."""
+"""`ranp report`: the page of a run, from its stored files."""
 
 from __future__ import annotations
 

@@ -55,11 +55,6 @@ class BratsCase(VolumeCase):
     grade: str = "ungraded"
 
 
-def regions(labels: NDArray[np.integer]) -> dict[str, NDArray[np.bool_]]:
-    """Return the masks of ET, TC and WT in a label volume."""
-    return {name: np.isin(labels, members) for name, members in REGIONS.items()}
-
-
 def read_case(case: BratsCase) -> tuple[NDArray[Any], NDArray[np.uint8]]:
     """Read a case's raw images [4, X, Y, Z] and labels [X, Y, Z], which must be known ones."""
     images, labels = label_volumes.read_images_and_labels(case, len(MODALITIES))

@@ -1,4 +1,4 @@
-"""Frames of a clip: which ones to take, how to cut them, and what the network is given."""
+"""Frames of a clip: sampling, cropping, and conversion to the network's input."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def epoch_batches(
 ) -> list[list[Key]]:
     """Return the keys of every batch of an epoch that a process (`shard`) sees.
 
-    For training the order is shuffled anew every epoch, every process gets the same number of
+    For training the order is shuffled again every epoch, every process gets the same number of
     whole batches, and the few cases left over take part in another epoch. For validation the
     order is the data set's, every case is seen exactly once over all processes, and the last
     batch may be smaller; with more processes than cases some get none.

@@ -25,7 +25,7 @@ Metadata = Mapping[str, Any]
 """JSON values that a split carries beside its cases, such as names of classes; stored with runs."""
 
 Predictor = Callable[[NDArray[np.float32]], "Tensor"]
-"""Maps one sample `x`, without batch dimension, to the network's output, likewise."""
+"""`predictor(x)` -> output of the network; both of one sample, without batch dimension."""
 
 
 class Reader:

@@ -1,4 +1,4 @@
-"""Reads every case of a data set once, in parallel, and reports all that is wrong with it."""
+"""Reads every case of a data set once, in parallel, and reports all problems."""
 
 from __future__ import annotations
 

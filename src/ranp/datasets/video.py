@@ -36,7 +36,7 @@ def probe(path: Path) -> ClipInfo:
     """Read a video's header, or the first frame of a folder.
 
     Raises:
-        IntegrityError: The file is no video, or its header makes no sense.
+        IntegrityError: The file is not a video, or its header is invalid.
     """
     if path.is_dir():
         frames = _frame_files(path)

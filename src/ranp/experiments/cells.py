@@ -23,9 +23,9 @@ from ranp.experiments.cpu_clock import CpuClock
 from ranp.files import json_sha256
 from ranp.peeking import Batches
 from ranp.pipeline import Scoring, Traced
-from ranp.pruning import Chooser, Method, Scores
+from ranp.pruning import Choice, Chooser, Method, Scores
 from ranp.pruning.search import meet_budget
-from ranp.resources import Costs, count, predict_training_memory
+from ranp.resources import predict_training_memory
 from ranp.resources.budgets import Budget
 from ranp.slimming import Plan
 from ranp.training.config import Config, parse_config
@@ -36,11 +36,12 @@ from ranp.training.networks import Factory, build_network
 from ranp.training.optim import optimizer_state
 from ranp.training.preparation import make_choice, open_split, open_splits, stored_plan
 from ranp.training.run import train
+from ranp.trials.allocating import describe_network
 from ranp.trials.store import Cell, Store
 from ranp.trials.stored_scores import require_scores
 
 FULL = "full"
-"""Name of the network as it is, among the methods."""
+"""Name of the unpruned network among the methods."""
 
 _STORED = {"flops": ("gflops", 1e9), "activations": ("memory", float(MIB))}
 """Names and units of resources in cells, as in the first stores; others are stored as they are."""
@@ -94,12 +95,12 @@ class TrainingCell:
         """Return the cell of the store; what has no influence on the result is left out."""
         config = self.config.model_dump(mode="json")
         if not self.config.optimize:
-            del config["optimize"]  # as in stores that were begun before one could ask for it
+            del config["optimize"]  # as in stores of versions without it
         if self.config.pruning.method is None:
             del config["pruning"]
         else:
             if self.config.pruning.coupling == "paper":
-                del config["pruning"]["coupling"]  # likewise
+                del config["pruning"]["coupling"]  # as in the first stores
             if self.budget is not None:
                 del config["pruning"]["sparsity"]
         cell: dict[str, Any] = {
@@ -201,7 +202,10 @@ class TrainingCells:
             try:
                 plan = _make_plan(chooser, wanted, place.name)
             except InfeasibleError as error:
-                return _describe_unreachable(wanted, chooser, str(error))
+                sparsity = chooser.max_sparsity()
+                nearest = chooser.choose(sparsity)
+                described = describe_network(chooser, nearest, sparsity, wanted.budget)
+                return {"outcome": "unreachable", "reason": str(error), **described}
             plan.save(place / "plan.json")
         described = _describe(wanted, traced, plan)
         job = Job(
@@ -321,44 +325,15 @@ def _make_plan(chooser: Chooser, wanted: TrainingCell, cell: str) -> Plan:
 
 def _describe(wanted: TrainingCell, traced: Traced, plan: Plan | None) -> dict[str, Any]:
     """Return what is known of a network before it is trained."""
-    full, graph = traced.model, traced.graph
-    full_costs = count(full, graph)
-    slim, costs = full, full_costs
+    slim, graph = traced.model, traced.graph
+    alive, sparsity = graph.all_alive(), None
     if plan is not None:
-        alive = plan.alive(graph, transfer=wanted.transfer)
-        slim = plan.apply(full, init="keep", transfer=wanted.transfer, graph=graph)
-        costs = count(full, graph, alive)
+        alive, sparsity = plan.alive(graph, transfer=wanted.transfer), plan.settings["sparsity"]
+        slim = plan.apply(slim, init="keep", transfer=wanted.transfer, graph=graph)
     (shape,) = graph.inputs.shapes
     batch = (wanted.config.batch, *shape[1:])
     optimizer = optimizer_state(wanted.config.optimizer)
     memory = predict_training_memory(slim, batch, optimizer=optimizer)
-    layers = {} if plan is None else plan.layers
-    return {
-        **_costs(wanted, costs),
-        "sparsity": None if plan is None else plan.settings["sparsity"],
-        "step_mb": memory.peak / MIB,
-        "one_neuron": [n for n, each in layers.items() if len(each.kept) == 1 < each.neurons],
-        "full": _totals(full_costs),
-    }
-
-
-def _describe_unreachable(wanted: TrainingCell, chooser: Chooser, reason: str) -> dict[str, Any]:
-    """Return the nearest that a method comes to what it cannot reach."""
-    sparsity = chooser.max_sparsity()
-    return {
-        "outcome": "unreachable",
-        "reason": reason,
-        **_costs(wanted, chooser.costs(chooser.choose(sparsity))),
-        "sparsity": sparsity,
-        "full": _totals(chooser.costs()),
-    }
-
-
-def _costs(wanted: TrainingCell, costs: Costs) -> dict[str, Any]:
-    budget = wanted.budget
-    deviation = None if budget is None else budget.total(costs) / budget.limit - 1
-    return {**_totals(costs), "deviation": deviation}
-
-
-def _totals(costs: Costs) -> dict[str, float]:
-    return {**costs.totals(), "parameters": costs.parameters}
+    chooser = traced.chooser(Choice.make("thin"))
+    described = describe_network(chooser, alive, sparsity, wanted.budget)
+    return {**described, "step_mb": memory.peak / MIB}

@@ -11,12 +11,11 @@ from typing import Any
 from ranp.errors import UsageError, suggest
 from ranp.experiments.cells import FULL, TrainingCell, TrainingCells, data_fingerprint
 from ranp.experiments.evaluation import SAME_AT_A_BUDGET, distinct
-from ranp.experiments.jobs import Jobs, complete_cells
 from ranp.pruning import find_method
 from ranp.resources import Costs, count
 from ranp.resources.budgets import RESOURCES, Budget, find_resource, parse_budget
 from ranp.training.config import Config
-from ranp.trials.store import Cell, OnCell, Store, ignore_cell
+from ranp.trials.store import Cell, Store
 
 REFERENCE = "ranp-f"
 
@@ -169,21 +168,6 @@ def make_design(
         seeds=tuple(range(config.seed, config.seed + seeds)),
         data=data_fingerprint(config, cells.data),
     )
-
-
-def run(design: Design, cells: TrainingCells, on_cell: OnCell = ignore_cell, jobs: Jobs = 1) -> int:
-    """Compute what is missing; return when all is there, whichever process computed it.
-
-    Args:
-        design: What is compared.
-        cells: Computes one cell.
-        on_cell: Called before each cell is computed.
-        jobs: Processes that compute.
-
-    Returns:
-        The number of cells that were computed here.
-    """
-    return complete_cells(cells.store, design.cells(), cells, on_cell, jobs)
 
 
 def seconds_left(design: Design, store: Store) -> float | None:

@@ -136,7 +136,7 @@ class LoopRuns:
 
 @dataclass(frozen=True)
 class LoopComparison:
-    """What a comparison came to.
+    """The result of a comparison.
 
     Attributes:
         result: Rows, intervals, tests and conclusions for every budget, as plain values.
@@ -215,7 +215,7 @@ def compare(
         if length is None:
             raise UsageError("a race must know how long a training is; give length, in check-ins")
         racing = Racing(allocator, length, candidates, cost, tell)
-    full = allocator.full().costs
+    full = allocator.chooser(Choice.make("thin")).costs()
     budgets = {
         text: absolute_budget(text, full)
         for each in ([budget] if isinstance(budget, Mapping) else budget)

@@ -30,7 +30,7 @@ SAME_AT_A_BUDGET = {"flat": "layerwise", THIN: "layerwise"}
 """One width for all layers and the same share of every layer are the same at the same cost."""
 
 UNEQUAL = 0.05
-"""Beyond this deviation from a budget, a comparison is not quite one of equals, and says so."""
+"""Deviation from a budget above which a comparison carries a caution."""
 
 _UNITS = {"gflops": "GFLOPs", "memory": "MB", "params": "parameters"}
 _MEANS = (
@@ -52,7 +52,7 @@ class Runs(Protocol):
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Names of the methods; "full" for the network as it is."""
+        """Names of the methods; "full" for the unpruned network."""
 
     @property
     def budgets(self) -> Mapping[str, Budget]:

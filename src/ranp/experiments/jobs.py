@@ -141,14 +141,14 @@ def _end_with_parent() -> None:
 
 
 class _CellJob:
-    """One cell as a job; preempted or out of time, it is queued again and goes on."""
+    """One cell as a job; preempted or timed out, it is requeued and resumes."""
 
     def __call__(self, setup: _Setup, store: Store, cell: Cell, compute: Compute) -> int:
         setup.apply()
         return store.complete([cell], compute)
 
     def checkpoint(self, *arguments: Any) -> Any:
-        """Return the job that goes on; its files are in the store."""
+        """Return the job that resumes; its files are in the store."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self, *arguments)

@@ -99,7 +99,7 @@ def dim_names(sizes: int) -> tuple[str, ...]:
 
 
 def check_sizes(arguments: Arguments) -> None:
-    """Refuse inputs from which nobody can tell whether a size may vary."""
+    """Refuse inputs that do not show whether a size may vary."""
     for tensor in arguments.tensors:
         if any(size < 2 for size in tensor.shape[2:]):
             raise UsageError(

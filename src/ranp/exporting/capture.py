@@ -1,4 +1,4 @@
-"""Model -> program: what the forward computes, without the code that says so."""
+"""Captures a forward as a program of torch.export, without the model's code."""
 
 from __future__ import annotations
 

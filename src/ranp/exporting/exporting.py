@@ -170,7 +170,7 @@ def _trials(model: nn.Module, example: Arguments, dynamic: bool) -> Iterator[Arg
         yield example.with_random_values(1)
         return
     check_sizes(example)
-    # From a single sample nobody could tell whether there may be several.
+    # A batch of one does not show whether the batch size may vary.
     samples = max([2, *(t.shape[0] for t in example.tensors if t.dim())])
     yield example.with_random_values(0, scaled(samples))
     yield example.with_random_values(1, scaled(1))

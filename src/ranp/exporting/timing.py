@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,7 +15,8 @@ from ranp.exporting.exporting import Exported
 from ranp.exporting.formats import FORMATS, load_exported
 from ranp.graph import ExampleInput, unwrap
 from ranp.graph.surgery import training_mode
-from ranp.resources.measuring import Timing, time_in_turns
+from ranp.resources.machine import describe_machine, load
+from ranp.resources.measuring import time_in_turns
 
 PYTORCH = "PyTorch"
 
@@ -26,7 +28,7 @@ def time_exported(
     *,
     repetitions: int = 7,
     clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, Timing]:
+) -> dict[str, Any]:
     """Time a network and its file in turns, with as many threads as PyTorch has.
 
     Args:
@@ -37,7 +39,8 @@ def time_exported(
         clock: Returns the time in seconds.
 
     Returns:
-        Timings by name: "PyTorch", and the runtime of the file.
+        Plain values: `shape` of the first input, `machine`, `load`, and `runs` by name ("PyTorch",
+        and the runtime of the file) with `seconds` (the median), `spread` and all `times`.
     """
     model = unwrap(model)
     arguments = Arguments.of(model, example_input).with_random_values(0)
@@ -47,4 +50,13 @@ def time_exported(
             PYTORCH: partial(arguments.call, model),
             FORMATS[exported.format].runtime: partial(run, arguments),
         }
-        return time_in_turns(actions, repetitions, clock)
+        timings = time_in_turns(actions, repetitions, clock)
+    return {
+        "shape": list(arguments.tensors[0].shape),
+        "machine": describe_machine(torch.device("cpu")),
+        "load": load(),
+        "runs": {
+            name: {"seconds": timing.median, "spread": timing.spread, "times": list(timing.seconds)}
+            for name, timing in timings.items()
+        },
+    }

@@ -32,7 +32,7 @@ from ranp.slimming import Init, check_init
 
 @dataclass(frozen=True, repr=False)
 class Fit(Result, Fitted):
-    """A network that keeps its budgets, what was fitted, and how it came about."""
+    """A network that keeps its budgets, and how it was fitted."""
 
     def save(self, directory: str | Path, **about: Any) -> Path:
         """Write what `Result.save` writes, with the step that was fitted and its budgets."""
@@ -56,28 +56,17 @@ def prune_network(
     scoring: Scoring,
     *,
     default_input: StepInputAt = no_loss,
-    init: Init = "fresh",
-    network: str | None = None,
-    events: Events | None = None,
+    **options: Any,
 ) -> Result:
     """Prune to a sparsity, or within budgets: those of memory and time are fitted to a step.
 
-    The other arguments are those of `fit_network`.
+    The other arguments are those of `fit_network`; `options` are `init`, `network` and `events`.
     """
-    if isinstance(target, tuple) and not all(budget.is_counted for budget in target):
-        assert step is not None
-        return fit_network(
-            traced,
-            target,
-            step,
-            (choice,),
-            scoring,
-            default_input=default_input,
-            init=init,
-            network=network,
-            events=events,
-        )
-    return prune(traced, choice, target, scoring, init=init, network=network, events=events)
+    if not isinstance(target, tuple) or all(budget.is_counted for budget in target):
+        return prune(traced, choice, target, scoring, **options)
+    assert step is not None
+    options["default_input"] = default_input
+    return fit_network(traced, target, step, (choice,), scoring, **options)
 
 
 def fit_network(
@@ -122,10 +111,10 @@ def fit_network(
     input_at = batch_like(forward, first) if forward is not None else default_input
     choosers = [replace(chooser, choice=choice) for choice in choices]
     chooser, fitted = fit_choices(choosers, step, budgets, input_at=input_at, events=events)
-    made = make_result(
+    result = make_result(
         chooser, fitted.sparsity, traced.protect, network=network, init=init, alive=fitted.alive
     )
-    return Fit(**vars(made), **{**vars(fitted), "notes": (*notes, *fitted.notes)})
+    return Fit(**vars(result), **{**vars(fitted), "notes": (*notes, *fitted.notes)})
 
 
 def choice_for(

@@ -55,7 +55,7 @@ class Fitted:
 
     @property
     def verdict(self) -> str:
-        """The answer in a line, for people."""
+        """The answer as one sentence."""
         if self.binding is None:
             what = "The full network"
             end = ": nothing is pruned."
@@ -67,7 +67,7 @@ class Fitted:
         return f"{what} keeps every budget{end}"
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return each resource for people: full, slim, budget; its shares of full and budget."""
+        """Return each resource as text: full, slim, budget; its shares of full and budget."""
         limits = {budget.resource: budget.limit for budget in self.budgets}
         rows = []
         for name, value in self.figures["slim"].items():
@@ -84,7 +84,7 @@ class Fitted:
         return rows
 
     def method_rows(self) -> list[dict[str, str]]:
-        """Return the methods that were tried for people; "" where one does not reach a budget."""
+        """Return the methods that were tried, as text; "" where one does not reach a budget."""
         resources = dict.fromkeys(["flops", "params", *(b.resource for b in self.budgets)])
         rows = []
         for each in self.methods:

@@ -1,4 +1,4 @@
-"""Scores the full network without running out of memory: what does not fit is not begun.
+"""Scores the full network without running out of memory: what does not fit is not started.
 
 The network that is to be slimmed does not fit, or one would not slim it; but scoring is one pass
 over small data. Scores depend little on the size of the volumes (the paper prunes BraTS at 96^3 and

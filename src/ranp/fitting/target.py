@@ -26,7 +26,7 @@ class StepInput:
     Attributes:
         example_input: The shape of a batch, or the batch that `forward` takes.
         loss: `loss(output)` -> scalar tensor; None for the mean of the outputs.
-        forward: `forward(model, batch)` -> scalar tensor, in the place of `loss`.
+        forward: `forward(model, batch)` -> scalar tensor, instead of `loss`.
         name: What the loss is called, for people.
     """
 

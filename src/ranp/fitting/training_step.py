@@ -39,7 +39,7 @@ class TrainingStep:
     device: Device = "cpu"
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
+        """Refuse invalid values."""
         if self.batch < 1:
             raise UsageError(f"batch must be at least 1, got {self.batch}")
         if len(self.sample) < 1 or min(self.sample) < 1:
@@ -67,7 +67,7 @@ class TrainingStep:
 
 
 def changes(step: TrainingStep, other: TrainingStep) -> tuple[str, ...]:
-    """Return what one would change to train in another way, for people."""
+    """Return what one would change to train in another way, as text."""
     found = []
     if other.batch != step.batch:
         found.append(f"batch {other.batch}")

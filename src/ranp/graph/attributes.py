@@ -15,7 +15,7 @@ _ATTRIBUTES = {
     "out_channels": "outputs",
     "output_channels": "outputs",
 }
-"""Attributes of modules of one's own, and the tensors whose channels they count."""
+"""Attributes of custom modules, and the tensors whose channels they count."""
 
 
 def update_channel_counts(slim: nn.Module, graph: ChannelGraph, alive: Alive) -> None:

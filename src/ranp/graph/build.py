@@ -42,9 +42,9 @@ def build_graph(
 
     The model is traced on fake tensors in eval and in train mode (deep supervision heads exist in
     only one of them), so neither data nor memory is needed, and the model is not changed. Then a
-    trial network with half of all removable channels is traced: wherever the model's code turns
-    out to hold a channel number of its own, the channels in question are pinned and noted. Hooks
-    are part of the model: they are called with fake tensors.
+    trial network with half of all removable channels is traced: where the model's code turns out to
+    hard-code a channel number, the channels in question are pinned, and the graph's `notes` say so.
+    Hooks are part of the model: they are called with fake tensors.
 
     Args:
         model: Any module.

@@ -58,7 +58,7 @@ class ChannelGraph:
         calls: Calls of leaf modules in eval mode.
         contractions: Convolutions and matrix products in eval mode.
         inputs: What the network was traced with.
-        notes: Findings of trial slimming, for people to read.
+        notes: Findings of trial slimming, as sentences.
         passes: Recorded operations of each forward that was traced.
         switches: Attributes that were switched to reach more layers, and their values.
     """

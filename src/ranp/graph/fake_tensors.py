@@ -1,7 +1,7 @@
-"""Fake tensors made directly, without the way through their dispatcher.
+"""Fake tensors created directly, bypassing their dispatcher.
 
-It looks up, checks and converts for longer than an operation on shapes takes: most of the time of a
-trace, and of a simulated training step. What is certain to come out the same is made here.
+Dispatching takes longer than the operation on shapes itself: most of the time of a trace, and of a
+simulated training step. Results that are certain to be the same are created here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def fake_empty_like(x: FakeTensor) -> FakeTensor:
 
 
 def view_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return what a view of a fake tensor gives out; None if the operation is not one.
+    """Return the result of a view of a fake tensor; None if the operation is not a view.
 
     Args:
         func: An ATen operation, below autograd.
@@ -60,7 +60,7 @@ def view_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 @cache
 def _is_view(func: Any) -> bool:
-    """Return whether an operation always gives out views: `reshape` and `to` may copy."""
+    """Return whether an operation always returns views: `reshape` and `to` may copy."""
     is_unsafe = func is torch.ops.aten._unsafe_view.default  # no view for autograd alone
     return is_unsafe or (func.is_view and not func._can_decompose())
 

@@ -112,15 +112,15 @@ class KnownValues:
             computed = self._compute(func, described)  # real tensors; their fake ones are known
             lift = torch.ops.aten.lift_fresh.default
             return pytree.tree_map_only(Tensor, lambda real: self.call(lift, (real,), {}), computed)
-        made = list(operands((out,)))
-        outputs = [*made, *mutated]
+        returned = list(operands((out,)))
+        outputs = [*returned, *mutated]
         if described is None:
             for tensor in outputs:
                 self._numbers.pop(_key(tensor), None)
         elif outputs:
             for tensor in outputs:
                 self._number(tensor)
-            views = tuple(map(self._describe, made))
+            views = tuple(map(self._describe, returned))
             written = frozenset(self._numbers[_key(tensor)][0] for tensor in outputs)
             self._calls.append(_Call(func, described, views, written))
         return out
@@ -167,7 +167,7 @@ class KnownValues:
         return _View(number, shape, stride, int(leaf.storage_offset()), leaf.dtype, size)
 
     def _compute(self, func: Any, described: Any) -> Any:
-        """Compute an operation, and before it all that its inputs were made by."""
+        """Compute an operation, after all the operations that its inputs depend on."""
         needed = _storages(described)
         calls = []
         for call in reversed(self._calls):
@@ -177,8 +177,8 @@ class KnownValues:
         storages: dict[int, torch.UntypedStorage] = {}
         with _disable_current_modes(), torch.no_grad():
             for call in reversed(calls):
-                made = operands((_run(call.func, call.args, storages),))
-                for view, tensor in zip(call.outputs, made, strict=True):
+                returned = operands((_run(call.func, call.args, storages),))
+                for view, tensor in zip(call.outputs, returned, strict=True):
                     if view.storage not in storages:
                         _real(view, storages).copy_(tensor)
             return _run(func, described, storages)
@@ -190,7 +190,7 @@ def _run(func: Any, described: Any, storages: dict[int, torch.UntypedStorage]) -
 
 
 def _real(view: _View, storages: dict[int, torch.UntypedStorage]) -> Tensor:
-    """Return the real tensor of a view; its storage is made, if there is none yet."""
+    """Return the real tensor of a view; allocate its storage if there is none yet."""
     storage = storages.get(view.storage)
     if storage is None:
         storage = torch.UntypedStorage(view.bytes)

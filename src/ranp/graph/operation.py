@@ -62,7 +62,7 @@ class Operation:
     Attributes:
         name: Its name with the namespace, "aten::convolution".
         arguments: All arguments, defaults included, by name.
-        outputs: The tensors that it gave.
+        outputs: Output tensors.
         is_pointwise: Whether it is tagged as working element by element.
     """
 
@@ -92,7 +92,7 @@ class Operation:
 
     @property
     def short_name(self) -> str:
-        """The name for people: "add" for aten::add_, the whole of a foreign name."""
+        """The name in messages: "add" for aten::add_; other namespaces keep theirs."""
         return self.name.removeprefix("aten::").strip("_")
 
     @property
@@ -140,7 +140,7 @@ _OF_WHOLE_NUMBERS = {
 
 
 def _constant(value: Any) -> Any:
-    """Return the number that a tensor made in the code holds, such as `torch.tensor(3.0)`."""
+    """Return the value of a constant tensor, such as `torch.tensor(3.0)`."""
     if isinstance(value, FakeTensor):
         value = value.constant
     if not isinstance(value, Tensor) or value.is_meta or value.numel() != 1:

@@ -66,7 +66,7 @@ class Record:
 
 @dataclass(frozen=True)
 class LayerCall:
-    """A convolution or linear layer at work: the labels of its neurons and of its inputs."""
+    """A call of a convolution or linear layer: the labels of its neurons and of its inputs."""
 
     name: str
     out: LabelArray
@@ -167,7 +167,7 @@ class Propagator:
 
     @property
     def place(self) -> str:
-        """The module that is running, for people to read."""
+        """The module that is running, for messages."""
         return describe_place(self.path)
 
     # What rules use.
@@ -187,7 +187,7 @@ class Propagator:
         return id(tensor) in self._origin
 
     def pin(self, dim: Dim, reason: str) -> None:
-        """Pin the slots of a dimension, naming the module at work."""
+        """Pin the slots of a dimension, naming the running module."""
         self.space.pin(dim, f"{reason} in {self.place}")
 
     def pin_tensors(self, tensors: Iterable[Tensor], reason: str) -> None:
@@ -264,14 +264,14 @@ class Propagator:
             inputs = [self.dims(tensor) for tensor in operation.inputs]
             for dim in (d for dims in (*inputs, *outputs) for d in dims):
                 self.pin(dim, f"channel numbers are fixed by the code ({operation.short_name})")
-        made = []
+        described = []
         for tensor, dims in zip(operation.outputs, outputs, strict=True):
             assert len(dims) == tensor.dim(), (operation.name, dims, tensor.shape)
             self._dims[id(tensor)] = dims
-            made.append((tuple(tensor.shape), dims))
+            described.append((tuple(tensor.shape), dims))
         self._inherit_origin(operation)
         self._records.append(
-            Record(operation.name, self._site, self._reading, recorded.numbers, tuple(made))
+            Record(operation.name, self._site, self._reading, recorded.numbers, tuple(described))
         )
 
     def _inherit_origin(self, operation: Operation) -> None:

@@ -67,7 +67,7 @@ class Recording:
     Attributes:
         tensors: The model's parameters and buffers by name.
         events: What happened, in order.
-        outputs: The tensors that the model gave out.
+        outputs: Output tensors of the model.
     """
 
     tensors: Mapping[str, Tensor]

@@ -1,7 +1,7 @@
-"""Outputs of operations that keep the shape of their input, made without running them.
+"""Outputs of operations that keep the shape of their input, computed without running them.
 
-On fake tensors a normalization is run as the dozen of operations that it is made of, and anew for
-every shape; in a network whose layers all have other widths that is most of the time of a trace.
+On fake tensors a normalization runs as a dozen operations, again for every shape; in a network
+whose layers all differ in width that is most of the time of a trace.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class Tracer(TorchDispatchMode):
 
     @property
     def place(self) -> str:
-        """The module that is running, for people to read."""
+        """The module that is running, for messages."""
         return describe_place(self.path)
 
     def forward(self, tensors: Mapping[str, TensorShape], inputs: Inputs, mode: Mode) -> Any:
@@ -195,7 +195,7 @@ class Tracer(TorchDispatchMode):
 
 
 def describe_place(path: str) -> str:
-    """Return the name of a module, for people to read."""
+    """Return the name of a module, for messages."""
     return f"'{path}'" if path else "the network's own forward"
 
 
@@ -206,7 +206,7 @@ def _is_composed(func: torch._ops.OpOverload) -> bool:
 
 
 def _fake(shape: TensorShape, mode: fake_tensor.FakeTensorMode) -> Tensor:
-    """Return a fake tensor, made directly: there are hundreds of weights in every forward."""
+    """Return a fake tensor, created directly: every forward has hundreds of weights."""
     if shape.device.type == "meta":
         return shape.materialize()
     return fake_empty(mode, shape.shape, shape.dtype, shape.device)

@@ -9,7 +9,7 @@ from ranp.pruning.early_stop import StabilityStop
 from ranp.pruning.methods import METHODS, Method, find_method, register_method, resource_variants
 from ranp.pruning.score import Per, score
 from ranp.pruning.scores import NeuronScores, Scores, fingerprint
-from ranp.pruning.search import meet_budget, sparsity_within
+from ranp.pruning.search import meet_budget
 from ranp.pruning.selection import Selection
 from ranp.pruning.state import ScoringWeights
 from ranp.pruning.statistics import Once, PerBatch, PerGradient
@@ -43,5 +43,4 @@ __all__ = [
     "register_method",
     "resource_variants",
     "score",
-    "sparsity_within",
 ]

@@ -151,10 +151,7 @@ def thin_layers(graph: ChannelGraph, alive: Alive) -> list[str]:
         graph: Channel graph of the full network.
         alive: The living channels.
     """
-    layers = graph.layers.items()
-    kept = {name: len(numbers) for name, numbers in graph.kept(alive).items()}
-    single = [name for name, layer in layers if kept[name] == 1 < len(layer)]
-    notes = []
+    layers, single, notes = graph.layers.items(), single_neuron_layers(graph, alive), []
     if single:
         others = f" and {len(single) - 1} more" if len(single) > 1 else ""
         notes.append(
@@ -175,6 +172,12 @@ def thin_layers(graph: ChannelGraph, alive: Alive) -> list[str]:
     return notes
 
 
+def single_neuron_layers(graph: ChannelGraph, alive: Alive) -> list[str]:
+    """Return the layers that keep one of several neurons."""
+    layers = graph.layers.items()
+    return [name for name, layer in layers if alive[layer.neurons].sum() == 1 < len(layer)]
+
+
 def _is_output(graph: ChannelGraph, layer: Layer) -> bool:
     """Return whether a layer's neurons are outputs of the network."""
     return all(graph.pinned.get(number) == IS_OUTPUT for number in layer.neurons.tolist())
@@ -184,7 +187,7 @@ def network_floors(graph: ChannelGraph, groups: Sequence[ChannelGroup]) -> dict[
     """Return the least number of neurons of every layer that what reads it can work with.
 
     No layer keeps a single neuron, and what a last layer reads has as many channels as that layer
-    gives out (classes), or a quarter of what it reads in the full network if that is less: a head
+    has outputs (classes), or a quarter of what it reads in the full network if that is less: a head
     with four classes behind three channels cannot tell all of them apart.
 
     Args:

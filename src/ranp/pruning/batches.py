@@ -65,7 +65,7 @@ def _describe(value: Any) -> str:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Return the name of a function, or of the class of a callable object, for people."""
+    """Return the name of a function, or of the class of a callable object."""
     return getattr(function, "__name__", type(function).__name__)
 
 
@@ -129,7 +129,7 @@ def batch_size(batch: Any) -> int:
 
 
 def check_samples(batch: Any) -> None:
-    """Refuse a batch whose samples cannot be told apart."""
+    """Refuse a batch that cannot be split into samples."""
     if not _tensors(batch):
         raise UsageError(
             f"cannot take a {type(batch).__name__} apart into samples: a batch must be a tensor, "

@@ -40,7 +40,7 @@ class Choice:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse values that make no sense."""
+        """Refuse invalid values."""
         if isinstance(self.floor, str):
             if self.floor != "auto":
                 raise UsageError(f"floor must be a number or 'auto', got '{self.floor}'")

@@ -44,7 +44,7 @@ _MOST_CACHED_COSTS = 64
 class Chooser:
     """Chooses the living channels of a network at any sparsity.
 
-    One made by `dataclasses.replace` shares the costs that were counted already.
+    A copy by `dataclasses.replace` shares the costs that were counted already.
 
     Attributes:
         model: The full network.

@@ -17,7 +17,7 @@ MIN_BATCHES, MAX_BATCHES = 8, 16
 """Default numbers of batches between which scoring stops."""
 
 _FINEST = 1e-3
-"""The smallest share of channels that the forecast of batches reckons with."""
+"""Smallest share of channels in the forecast of the number of batches."""
 
 
 class StabilityStop:
@@ -93,7 +93,7 @@ class StabilityStop:
 
     @property
     def verdict(self) -> str:
-        """How far the choice has settled, in a line for people."""
+        """How far the choice has settled, as one sentence."""
         batches = len(self._history)
         if self.reached is None:
             return (

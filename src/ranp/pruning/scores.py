@@ -121,7 +121,7 @@ class Scores:
         if different:
             raise UsageError(
                 f"these scores do not belong together: they differ in {', '.join(different)}; "
-                "score anew, or in the same way"
+                "score again, or in the same way"
             )
 
     def _conditions(self) -> dict[str, Any]:

@@ -69,8 +69,15 @@ def smallest_sparsity(chooser: Chooser, fits: Callable[[Alive], bool]) -> float 
     return sparsity if fits(chooser.choose(sparsity)) else None
 
 
-def sparsity_within(chooser: Chooser, budgets: Sequence[Budget]) -> float:
-    """Return the smallest sparsity, to `DELTA`, that keeps all budgets.
+def meet_budget(chooser: Chooser, budgets: Sequence[Budget]) -> tuple[float, Alive]:
+    """Return the smallest sparsity that keeps all budgets, and the channels that live within them.
+
+    Methods that score neurons keep to their ranking: what they choose at that sparsity. With the
+    same share of every layer, or a rule for it, many layers gain a neuron at the same sparsity, so
+    between one width and the next a network's cost jumps by several per cent. There neurons are
+    brought back one by one, the most expensive first, as long as the budgets allow: those of the
+    step, then those next in line, until a thousandth is left. (Not where channel counts must be
+    multiples of a number: one by one they would not be.)
 
     Args:
         chooser: Chooses the living channels at a sparsity.
@@ -82,24 +89,24 @@ def sparsity_within(chooser: Chooser, budgets: Sequence[Budget]) -> float:
     full = chooser.costs()
     limits = [budget.absolute(budget.total(full)) for budget in budgets]
 
-    def exceeded(alive: Alive) -> Budget | None:
+    def spent(alive: Alive, limits: Sequence[Budget] = limits) -> float:
+        """Return the largest share of a budget that channels take."""
         costs = chooser.costs(alive)
-        return next((each for each in limits if each.total(costs) > each.limit), None)
+        return max(limit.total(costs) / limit.limit for limit in limits)
 
-    sparsity = smallest_sparsity(chooser, lambda alive: exceeded(alive) is None)
+    sparsity = smallest_sparsity(chooser, lambda alive: spent(alive) <= 1)
     if sparsity is None:
         most = chooser.max_sparsity()
         smallest = chooser.choose(most)
-        budget = exceeded(smallest)
-        assert budget is not None
+        budget = next(limit for limit in limits if spent(smallest, [limit]) > 1)
         raise InfeasibleError(
             f"{chooser.choice.method.name} cannot come down to {budget}: at its largest feasible "
             f"sparsity, {floor_sparsity(most)}, the network still costs "
             f"{describe(budget.resource, budget.total(chooser.costs(smallest)))}; "
-            f"allow at least that{_what_helps(chooser, lambda alive: exceeded(alive) is None)}",
+            f"allow at least that{_what_helps(chooser, lambda alive: spent(alive) <= 1)}",
             max_sparsity=most,
         )
-    return sparsity
+    return sparsity, fill_budget(chooser, sparsity, spent)
 
 
 def _what_helps(chooser: Chooser, fits: Callable[[Alive], bool]) -> str:
@@ -119,39 +126,11 @@ def _what_helps(chooser: Chooser, fits: Callable[[Alive], bool]) -> str:
     return ""
 
 
-def meet_budget(chooser: Chooser, budgets: Sequence[Budget]) -> tuple[float, Alive]:
-    """Return the smallest sparsity that keeps all budgets, and the channels that live within them.
-
-    Methods that score neurons keep to their ranking: what they choose at that sparsity. With the
-    same share of every layer, or a rule for it, many layers gain a neuron at the same sparsity, so
-    between one width and the next a network's cost jumps by several per cent. There neurons are
-    brought back one by one, the most expensive first, as long as the budgets allow: those of the
-    step, then those next in line, until a thousandth is left. (Not where channel counts must be
-    multiples of a number: one by one they would not be.)
-
-    Args:
-        chooser: Chooses the living channels at a sparsity.
-        budgets: Budgets on resources that are counted, such as "flops" or "params".
-
-    Raises:
-        InfeasibleError: The smallest feasible network exceeds one of them.
-    """
-    sparsity = sparsity_within(chooser, budgets)
-    full = chooser.costs()
-    limits = [budget.absolute(budget.total(full)) for budget in budgets]
-
-    def spent(alive: Alive) -> float:
-        """Return the largest share of a budget that channels take."""
-        costs = chooser.costs(alive)
-        return max(limit.total(costs) / limit.limit for limit in limits)
-
-    return sparsity, fill_budget(chooser, sparsity, spent)
-
-
 def fill_budget(chooser: Chooser, sparsity: float, spent: Callable[[Alive], float]) -> Alive:
     """Return the channels that live at a sparsity, and those that budgets have room for besides.
 
-    See `meet_budget`.
+    See `meet_budget`. Channels of a group cost the same: one price is computed for all, and where
+    one does not fit, none does.
 
     Args:
         chooser: Chooses the living channels at a sparsity.
@@ -159,29 +138,15 @@ def fill_budget(chooser: Chooser, sparsity: float, spent: Callable[[Alive], floa
         spent: Returns the largest share of a budget that channels take.
     """
     method = chooser.choice.method
-    if method.needs_scores or chooser.choice.multiple > 1:
-        return chooser.choose(sparsity)
-    reaches = (DELTA, _NEXT_IN_LINE) if method.selection.ranked else _NEXT_UNRANKED
-    return _filled(chooser, sparsity, spent, reaches)
-
-
-def _filled(
-    chooser: Chooser, sparsity: float, spent: Callable[[Alive], float], reaches: Sequence[float]
-) -> Alive:
-    """Return the channels that live at a sparsity, and those that budgets have room for.
-
-    Channels of a group cost the same: one price is computed for all, and where one does not fit,
-    none does.
-    """
     alive = chooser.choose(sparsity)
-    if spent(alive) >= 1 - _UNFILLED:
+    if method.needs_scores or chooser.choice.multiple > 1 or spent(alive) >= 1 - _UNFILLED:
         return alive
     group_of = {
         channel: number
         for number, group in enumerate(chooser.channel_groups)
         for channel in group.classes.tolist()
     }
-    for reach in reaches:
+    for reach in (DELTA, _NEXT_IN_LINE) if method.selection.ranked else _NEXT_UNRANKED:
         waiting = np.flatnonzero(chooser.choose(max(sparsity - reach, 0.0)) & ~alive).tolist()
         firsts = {group_of[channel]: channel for channel in reversed(waiting)}
         prices = {number: spent(_with(alive, channel)) for number, channel in firsts.items()}

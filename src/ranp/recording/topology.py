@@ -21,7 +21,7 @@ def topology(graph: ChannelGraph) -> dict[str, Any]:
     for call in graph.calls:
         fixed = [size for size in call.output[2:] if isinstance(size, int)]
         spaces.setdefault(call.name, fixed)
-    last = np.full(graph.classes, -1)  # who wrote to a channel class last
+    last = np.full(graph.classes, -1)  # layer that wrote to a channel class last
     feeds: list[list[int]] = []
     adds: list[list[int]] = []
     for number, layer in enumerate(graph.layers.values()):

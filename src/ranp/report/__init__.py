@@ -1,1 +1,1 @@
-"""What people look at: terminal tables, figures, pages. Works on plain values only."""
+"""Terminal tables, figures and pages. Works on plain values only."""

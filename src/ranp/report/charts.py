@@ -261,19 +261,11 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Frontier:
-    """What a colour's points reach at the least cost, as an SVG path."""
-
-    colour: int
-    path: str
-
-
-@dataclass(frozen=True)
 class Scatter(Axes):
-    """Points with their axes."""
+    """Points with their axes; by colour, the frontier of its points as an SVG path."""
 
     points: list[Point]
-    frontiers: list[Frontier]
+    frontiers: dict[int, str]
 
 
 def scatter(
@@ -318,21 +310,20 @@ def scatter(
         [Tick(across(x), f"{x:,g}") for x in x_ticks],
         [Tick(up(y), f"{y:g}") for y in y_ticks],
         shown,
-        [] if end is None else _frontiers(shown, end),
+        {} if end is None else _frontiers(shown, end),
     )
 
 
-def _frontiers(points: Sequence[Point], end: int) -> list[Frontier]:
+def _frontiers(points: Sequence[Point], end: int) -> dict[int, str]:
     """Join the points of each colour that no cheaper one of it surpasses, up to the last one."""
-    found = []
+    found = {}
     for colour in dict.fromkeys(point.colour for point in points):
         members = sorted(
             (p for p in points if p.colour == colour or p is points[end]), key=lambda p: p.x
         )
         best = [p for i, p in enumerate(members) if all(p.y < other.y for other in members[:i])]
         if len(best) > 1:
-            path = "L".join(f"{point.x} {point.y}" for point in best)
-            found.append(Frontier(colour, f"M{path}"))
+            found[colour] = "M" + "L".join(f"{point.x} {point.y}" for point in best)
     return found
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ranp.errors import UsageError
-from ranp.report.charts import Point, Scatter, scatter
+from ranp.report.charts import Point, scatter
 from ranp.report.rendering import digits_for, render
 
 COSTS = {
@@ -85,47 +85,18 @@ class Comparison:
     full: str | None = None
 
 
-@dataclass(frozen=True)
-class Plot:
-    """Accuracy against one cost.
+def draw_plots(comparison: Comparison) -> dict[str, Any]:
+    """Lay out the networks of a comparison, for each cost that is drawn.
 
-    Attributes:
-        key: Name of the cost.
-        label: Label for people.
-        how: How the cost was found.
-        view: Geometry of the plot.
+    Returns:
+        For templates: the name of the `metric`, the plots (`each`), and the names of their colours
+        (`series`) and shapes (`groups`), in order.
     """
-
-    key: str
-    label: str
-    how: str
-    view: Scatter
-
-
-@dataclass(frozen=True)
-class Plots:
-    """Accuracy against every cost that networks have.
-
-    Attributes:
-        metric: Name and unit of the accuracy.
-        each: One plot for each cost.
-        series: Names of the colours, in order.
-        groups: Names of the shapes, in order.
-    """
-
-    metric: str
-    each: Sequence[Plot]
-    series: Sequence[str]
-    groups: Sequence[str]
-
-
-def draw_plots(comparison: Comparison) -> Plots:
-    """Lay out the networks of a comparison, for each cost that is drawn."""
     networks = comparison.networks
     series = list(dict.fromkeys(each.series or each.name for each in networks))
     groups = list(dict.fromkeys(each.group for each in networks if each.group))
     least, most = comparison.bounds
-    plots: list[Plot] = []
+    plots: list[dict[str, Any]] = []
     for key in DRAWN:
         drawn = [each for each in networks if key in each.costs]
         if not drawn:
@@ -148,8 +119,9 @@ def draw_plots(comparison: Comparison) -> Plots:
             names = [each.name for each in drawn]
             end = names.index(comparison.full) if comparison.full in names else None
             view = scatter(points, width=680, height=300, end=end)
-        plots.append(Plot(key, *COSTS[key][:2], view))
-    return Plots(comparison.metric, plots, series, groups)
+        label, how, _ = COSTS[key]
+        plots.append({"key": key, "label": label, "how": how, "view": view})
+    return {"metric": comparison.metric, "each": plots, "series": series, "groups": groups}
 
 
 def render_comparison(comparison: Comparison) -> str:

@@ -20,7 +20,7 @@ _METRICS = {"dice": "Dice", "miou": "mIoU", "top1": "top-1", "top5": "top-5"}
 
 
 def metric_name(key: str) -> str:
-    """Return a metric as people write it."""
+    """Return the usual name of a metric."""
     first, _, rest = key.partition(" ")
     return f"{_METRICS.get(first, first)} {rest}".strip()
 

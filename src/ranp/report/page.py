@@ -81,7 +81,7 @@ class Figure:
 
     Attributes:
         key: Name of the quantity in the totals.
-        label: Label for people.
+        label: Label.
         unit: Unit of the numbers.
         before: Number of the full network.
         after: Number of the slim network.
@@ -239,7 +239,7 @@ def _shapes(value: Any) -> Iterable[list[int]]:
             yield from _shapes(item)
 
 
-# How it was made, at the end.
+# Settings, environment and hashes, at the end.
 
 
 def _about(run: StoredRun) -> list[tuple[str, list[tuple[str, str]]]]:

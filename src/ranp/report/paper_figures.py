@@ -16,7 +16,7 @@ _MARKERS = "osD^vPX*"
 # Methods in the paper's order, the full network first, RANP-f last and most visible.
 _BY_METHOD = ("#000000", "#7f7f7f", *(PALETTE[i] for i in (4, 3, 2, 5, 1, 0)))
 _SMALL = 8
-_HOLLOW = {"color": "#666666", "linestyle": "none", "fillstyle": "none"}
+_OUTLINE = {"color": "#666666", "linestyle": "none", "fillstyle": "none"}
 Curve = Sequence[tuple[float, float]]
 
 
@@ -174,7 +174,7 @@ def draw_sparsity(path: str | Path, panels: Mapping[str, Sweep]) -> None:
                 for x, y in panel.printed.get(method, {}).get(resource, ()):
                     axes.plot(x, y, _MARKERS[j], color=PALETTE[i], markersize=9, fillstyle="none")
         if panel.printed:
-            axes.plot([], [], marker="o", markersize=9, label="the paper's", **_HOLLOW)
+            axes.plot([], [], marker="o", markersize=9, label="the paper's", **_OUTLINE)
         axes.set_ylim(0, 105)
         if trained:
             below = grid[1][column]
@@ -204,7 +204,7 @@ def draw_learning(
         path: Path of the picture.
         runs: By network, the lines that its epochs have stored.
         metric: Key of the metric; epochs without it are not drawn.
-        name: Name of the metric for people.
+        name: Displayed name of the metric.
     """
     figure, grid = _grid(2, 2, 5.2, width=0.8 * _PAGE)
     measured = {label: [e for e in epochs if "metrics" in e] for label, epochs in runs.items()}
@@ -254,7 +254,7 @@ def draw_overview(
                     _point(below, x, loss, i, ours)
             if below is not None and losses[0] is None:
                 below.set_visible(False)
-        above.plot([], [], marker="o", markersize=10, label="the paper's", **_HOLLOW)
+        above.plot([], [], marker="o", markersize=10, label="the paper's", **_OUTLINE)
         _logarithmic(above, "y", [each for row in group.rows for each in _both(row, memory)])
         for axes in grid[:, column]:
             _logarithmic(axes, "x", [each for row in group.rows for each in _both(row, gflops)])
@@ -282,7 +282,7 @@ def _loss(group: Group, metric: str, row: int) -> tuple[float | None, float | No
 def _point(
     axes: Any, x: float, y: float, method: int, ours: bool, label: str | None = None
 ) -> None:
-    """Draw a network: ours filled, the paper's hollow."""
+    """Draw a network: ours filled, the paper's as an outline."""
     style = {"color": _BY_METHOD[method], "marker": _MARKERS[method], "linestyle": "none"}
     fill, size = ("full", 6) if ours else ("none", 10)
     axes.plot(x, y, fillstyle=fill, markersize=size, label=label, **style)

@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 MOST_DIGITS = 8
 _ROOM = 20
-"""Characters of a name that are seen for certain, in a window 1,000 pixels wide."""
+"""Characters of a name that always fit, in a window 1,000 pixels wide."""
 
 
 def render(

@@ -1,4 +1,4 @@
-"""Table and figure of the record that `ranp bench` writes."""
+"""Tables and figure of what `ranp bench` and `ranp export --time` record."""
 
 from __future__ import annotations
 
@@ -39,6 +39,28 @@ def bench_table(comparisons: Sequence[Comparison], title: str) -> Table:
             f"{full['peak_bytes'] / MIB:,.0f}",
             f"{slim['peak_bytes'] / MIB:,.0f}",
         )
+    return result
+
+
+def times_table(times: Mapping[str, Any]) -> Table:
+    """Return a row per runtime: milliseconds, and the speed relative to the first.
+
+    Args:
+        times: What `ranp export --time` records: `shape`, `machine`, `load` and `runs` by name.
+    """
+    machine, runs = times["machine"], times["runs"]
+    result = table(
+        "",
+        *numbers("ms", "±", "x as fast"),
+        title=f"Inference at {' x '.join(map(str, times['shape']))} on {machine['device']}, "
+        f"threads: {machine['threads']}, load {times['load']:.1f}",
+        caption="Median of runs in turns; ± is the median distance from it.",
+    )
+    reference = next(iter(runs.values()))["seconds"]
+    for name, run in runs.items():
+        seconds, spread = run["seconds"], run["spread"]
+        speed = f"{reference / seconds:.2f}"
+        result.add_row(name, f"{1e3 * seconds:.1f}", f"{100 * spread:.0f} %", speed)
     return result
 
 

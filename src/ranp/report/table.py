@@ -38,7 +38,7 @@ class Figure:
     Attributes:
         ours: Our values by seed; empty where it was not computed.
         printed: Printed value; None where none was printed.
-        spread: Spread of a single value of ours, such as the deviation over the last epochs.
+        spread: Spread of a single value, such as the deviation over the last epochs.
         printed_spread: Printed standard deviation.
         exact: Whether ours must equal the printed one to its last digit, since it depends neither
             on data nor on chance.

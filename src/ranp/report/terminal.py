@@ -48,9 +48,9 @@ class _Table(Table):
 
 def table(*columns: str | Column, title: str | None = None, caption: str | None = None) -> Table:
     """Return an empty table in the style of all tables."""
-    made = _Table(*columns, box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    made.heading, made.remark = title, caption
-    return made
+    result = _Table(*columns, box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    result.heading, result.remark = title, caption
+    return result
 
 
 def numbers(*headings: str) -> list[Column]:

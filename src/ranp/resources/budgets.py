@@ -265,5 +265,5 @@ def parse_budgets(amounts: Mapping[str, Amount | None]) -> tuple[Budget, ...]:
 
 
 def describe(resource: str, value: float) -> str:
-    """Format an amount of a resource for people."""
+    """Format an amount of a resource with its unit."""
     return find_resource(resource).describe(value)

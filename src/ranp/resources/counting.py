@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from ranp.display import MIB
 from ranp.errors import UsageError
 from ranp.graph import (
     Alive,
@@ -46,7 +47,6 @@ from ranp.resources.formulas import Convention, operations
 CONVENTIONS: tuple[Convention, ...] = ("paper", "appendix", "macs")
 
 _BYTES = 4  # the paper's tables are for float32
-_MIB = 2**20
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,15 @@ class LayerCost:
     flops: int
     parameters: int
     activations: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the costs as plain values, in the units of `Costs.totals` too."""
+        return {
+            **asdict(self),
+            "gflops": self.flops / 1e9,
+            "param_mb": self.parameters * _BYTES / MIB,
+            "memory_mb": self.activations * _BYTES / MIB,
+        }
 
 
 @dataclass(frozen=True)
@@ -103,12 +112,12 @@ class Costs:
     @property
     def param_mb(self) -> float:
         """Parameters x 4 bytes / 2^20."""
-        return self.parameters * _BYTES / _MIB
+        return self.parameters * _BYTES / MIB
 
     @property
     def memory_mb(self) -> float:
         """Output elements of all leaf modules x 4 bytes / 2^20."""
-        return sum(layer.activations for layer in self.layers) * _BYTES / _MIB
+        return sum(layer.activations for layer in self.layers) * _BYTES / MIB
 
     @property
     def neurons(self) -> int:
@@ -125,12 +134,12 @@ class Costs:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Totals and layers as plain values, for JSON."""
+        """Return totals and layers as plain values, for JSON."""
         return {
             **self.totals(),
             "convention": self.convention,
             "not_counted": list(self.not_counted),
-            "layers": [asdict(layer) for layer in self.layers],
+            "layers": [layer.to_dict() for layer in self.layers],
         }
 
 

@@ -38,7 +38,7 @@ class ModelCall:
     """How a training step called the model.
 
     Attributes:
-        arguments: Positional and keyword arguments, with shapes in the place of tensors.
+        arguments: Positional and keyword arguments, with shapes instead of tensors.
         output_bytes: Size of the outputs in float32; None if the model did not come to an end.
         output: The outputs: a training loop has a name for them until the backward pass is done.
     """

@@ -26,7 +26,7 @@ _GRADIENTS = frozenset(
 
 
 def known_outputs(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return what an operation gives out if that is known from its inputs, else None.
+    """Return the output of an operation if its shape follows from the inputs, else None.
 
     What is out of the ordinary (other dtypes, strides, arguments that do not fit) is left to the
     operation.

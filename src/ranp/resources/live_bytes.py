@@ -50,7 +50,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Kernel:
-    """An operation that may take memory besides, with shapes in the place of tensors."""
+    """An operation that may take more memory, with shapes instead of tensors."""
 
     func: Any
     args: Any
@@ -229,16 +229,16 @@ class LiveBytes(TorchDispatchMode):
             out = view_of(func, args, kwargs or {})
             if out is None:
                 out = self._known.call(func, args, kwargs or {})
-            made = list(operands((out,)))
-            if made:
-                self._count(func, args, out, made)
+            outputs = list(operands((out,)))
+            if outputs:
+                self._count(func, args, out, outputs)
         return out
 
-    def _count(self, func: Any, args: tuple[Any, ...], out: Any, made: list[Tensor]) -> None:
-        """Count what an operation made, and what it holds besides."""
+    def _count(self, func: Any, args: tuple[Any, ...], out: Any, outputs: list[Tensor]) -> None:
+        """Count the outputs of an operation, and the workspace of its kernel."""
         owner = self._owner()
         kept = kept_by_output(func, args)
-        for tensor in made:
+        for tensor in outputs:
             self.follow(tensor, owner, kept)
         if func._schema.name in self._workspace.operations:
             kernel = Kernel(func, shapes_of(list(args)), shapes_of(out))
@@ -248,7 +248,7 @@ class LiveBytes(TorchDispatchMode):
 
 
 def shapes_of(tree: Any) -> Any:
-    """Return nested containers with shapes in the place of tensors."""
+    """Return nested containers with shapes instead of tensors."""
     return pytree.tree_map_only(Tensor, TensorShape.of, tree)
 
 

@@ -108,7 +108,7 @@ class Timeline:
 
     @property
     def peak_place(self) -> str:
-        """The same for people, such as "in the forward pass"."""
+        """The same as text, such as "in the forward pass"."""
         return _PHASES[self.peak_phase]
 
 
@@ -178,7 +178,7 @@ def predict_training_memory(
         example_input: A batch, or its shape; that of a sample is taken as a batch of one.
         optimizer: "sgd", "momentum", "adam", "adamw" or "amsgrad".
         loss: `loss(output)` -> scalar tensor; the mean of all outputs if not given.
-        forward: `forward(model, batch)` -> scalar tensor, in the place of `loss`;
+        forward: `forward(model, batch)` -> scalar tensor, instead of `loss`;
             `example_input` is the batch then, as it is.
         precision: "32", or mixed precision "bf16" or "16": activations are half as wide, weights
             stay float32.

@@ -122,6 +122,11 @@ class Plan:
         }
 
     @property
+    def flops_ratio(self) -> float:
+        """FLOPs of the full network over those of the slim one."""
+        return self.costs["full"]["gflops"] / self.costs["slim"]["gflops"]
+
+    @property
     def fingerprint(self) -> str:
         """A hash of the names and shapes of the full network's tensors."""
         return shapes_fingerprint(self.shapes)

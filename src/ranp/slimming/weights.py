@@ -26,7 +26,7 @@ def mark(model: nn.Module, **ids: str | None) -> None:
         ids: Hash of the plan that it was slimmed by, id of the run that trains it.
     """
     known = {name: value for name, value in ids.items() if value is not None}
-    before = {} if "plan" in known else marks(model)  # a network that is slimmed begins anew
+    before = {} if "plan" in known else marks(model)  # a slimmed network has marks of its own
     vars(model)[_MARKS] = {**before, **known}
 
 

@@ -83,6 +83,23 @@ class Bench:
         }
 
 
+def batch_shapes(
+    shape: Sequence[int], edges: Sequence[int], batches: Sequence[int]
+) -> list[tuple[int, ...]]:
+    """Return shapes of batches: each size of space with each number of samples.
+
+    Args:
+        shape: Shape of a batch, as the network takes it.
+        edges: Edges of the samples: of volumes every edge changes, of clips that of the frames;
+            the shape's own if empty.
+        batches: Numbers of samples.
+    """
+    _, channels, depth, *frame = shape
+    is_volume = set(frame) == {depth}
+    spaces = [(edge if is_volume else depth, *[edge] * len(frame)) for edge in edges]
+    return [(n, channels, *space) for space in spaces or [(depth, *frame)] for n in batches]
+
+
 def compare_speed(
     full: nn.Module,
     slim: nn.Module,

@@ -1,4 +1,4 @@
-"""What slows this machine down, each trap with its measured cost and the way out."""
+"""What slows this machine down: each trap with its measured cost, and what to do."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def fresh_memory() -> Finding:
     elements = 2**24
     kept = torch.empty(elements)
     return _compared(
-        "memory taken anew",
+        "memory allocated again",
         "writing 64 MiB to new memory against memory in hand",
         lambda: torch.empty(elements).fill_(1.0),
         lambda: kept.fill_(1.0),

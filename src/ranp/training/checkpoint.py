@@ -93,7 +93,7 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tens
             index, key = name.removeprefix(_OPTIMIZER).split("/")
             like = parameters[int(index)]
             if tensor.shape == like.shape and tensor.dim():
-                # In the parameter's own memory layout, as the optimizer would have made it.
+                # In the parameter's own memory layout, as the optimizer would have created it.
                 tensor = torch.empty_like(like, dtype=tensor.dtype).copy_(tensor)
             states.setdefault(int(index), {})[key] = tensor
     optimizer.load_state_dict(

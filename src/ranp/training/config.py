@@ -230,7 +230,7 @@ class Config(LoopConfig):
         task = find_dataset(self.data.kind).task_name
         if self.task not in ("", task):
             raise ValueError(f"task must be '{task}' for {self.data.kind} data, got '{self.task}'")
-        object.__setattr__(self, "task", task)  # frozen; stored with the run as ever
+        object.__setattr__(self, "task", task)  # frozen; still stored with the run
         return self
 
 

@@ -1,4 +1,4 @@
-"""What the processes of a run tell each other."""
+"""Communication between the processes of a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-# What launchers tell the processes that they start.
+# Environment variables that launchers set for the processes that they start.
 _LAUNCHED = (
     "WORLD_SIZE",
     "SLURM_NTASKS",
@@ -54,8 +54,8 @@ def launched_as(processes: int) -> Iterator[None]:
     if processes > 1 or started is not None or not stray:
         yield
         return
-    said = ", ".join(f"{name}={value}" for name, value in stray.items())
-    logging.getLogger("ranp").warning("one process: %s in the environment is ignored", said)
+    shown = ", ".join(f"{name}={value}" for name, value in stray.items())
+    logging.getLogger("ranp").warning("one process: %s in the environment is ignored", shown)
     rank, rank_zero_only.rank = rank_zero_only.rank, 0
     for name in stray:
         del os.environ[name]

@@ -1,4 +1,4 @@
-"""What a trained network is for: metrics on a data set, and predictions for single inputs."""
+"""Evaluation and prediction with a trained network."""
 
 from __future__ import annotations
 
@@ -43,6 +43,12 @@ def load_run(
     else:
         load_checkpoint(path, model)
     return job, model.eval()
+
+
+def validation_shape(job: Job) -> tuple[int, ...]:
+    """Return the shape of a batch with the first validation case."""
+    case = open_split(job, "validation", job.config.data.size_in_validation)[0]
+    return (1, *case["x"].shape)
 
 
 def evaluate_run(

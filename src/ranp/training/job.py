@@ -1,4 +1,4 @@
-"""What is trained, where, and from what; and whether a directory holds that run already."""
+"""Training jobs, and the run directories that hold them."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Listeners(Listener):
 class RunLog(Listener):
     """Writes `metrics.jsonl` and `log.txt` of a run, and TensorBoard's events if it is installed.
 
-    After a stop `metrics.jsonl` is made anew from the checkpoint's history, so it never has an
+    After a stop `metrics.jsonl` is rewritten from the checkpoint's history, so it never has an
     epoch twice.
     """
 

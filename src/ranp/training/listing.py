@@ -1,4 +1,4 @@
-"""What runs there are. Reads the runs' JSON files alone, so it needs no torch."""
+"""Lists runs and their results. Reads JSON files only, so torch is not imported."""
 
 from __future__ import annotations
 

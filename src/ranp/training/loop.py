@@ -1,7 +1,7 @@
-"""The training loop, and nothing else: what a run is made of comes from outside.
+"""The training loop; network, task, data and listeners are passed in.
 
 All randomness follows from (seed, epoch, batch, process): the loader draws its order and crops
-that way, and torch's generator is seeded anew before each step. So a run that was stopped at any
+that way, and torch's generator is seeded before each step. So a run that was stopped at any
 step goes on as if it had not been, and on a CPU ends with the same bits.
 """
 

@@ -55,7 +55,7 @@ class Prepared:
 
 
 def prepare(job: Job) -> Prepared:
-    """Open the data and build the network; what the run directory holds already is not made again.
+    """Open the data and build the network; what the run directory holds already is reused.
 
     Data is generated where none is given. A pruned network leaves its plan and record.
     """
@@ -169,7 +169,7 @@ def _record_cases(job: Job, train: Cases, validation: Cases) -> None:
 
 
 def check_cases(job: Job, split: str, cases: Cases) -> None:
-    """Refuse cases of a split of a job's own data that are not those it was begun with."""
+    """Refuse cases of a split of a job's own data that are not those it was started with."""
     before = read_run_file(job.directory, "data.json", "data").get(split)
     if before is not None and before != list(cases.ids):
         raise IntegrityError(

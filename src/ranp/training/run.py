@@ -3,10 +3,10 @@
 - `config.json`: the resolved configuration, sealed
 - `data.json`: which cases it is trained and validated on, sealed
 - `data/`: the generated data set, where none was given
-- `plan.json`: what was kept, where the network was pruned; `pruning.json`: how it came about
+- `plan.json`: what was kept, where the network was pruned; `pruning.json`: how it was chosen
 - `last.safetensors`: the last checkpoint
 - `best.safetensors`: the weights of the best epoch
-- `metrics.jsonl`: a line per epoch; `log.txt`: the same for people
+- `metrics.jsonl`: a line per epoch; `log.txt`: the same as text
 - `record.json`: the result, sealed; it exists when the run is complete
 - `report.html`: all of it, to look at
 """
@@ -50,7 +50,7 @@ def make_fabric(config: Config, devices: int = 1, nodes: int = 1) -> Fabric:
     from lightning_fabric import Fabric
 
     many = devices * nodes > 1
-    # Fabric announces its processes; who asked for them knows.
+    # Fabric logs every process that it starts, which is noise here.
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     fabric = Fabric(
         devices=devices,

@@ -1,1 +1,1 @@
-"""Trainings of one's own: networks at a budget, trained a little or whole, kept in a store."""
+"""The user's own trainings: networks at a budget, trained in part or whole, kept in a store."""

@@ -1,4 +1,4 @@
-"""Networks of one's own brought to a budget, before anything is trained."""
+"""The user's own network brought to a budget, before anything is trained."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ranp.graph import Alive
 from ranp.peeking import Batches
 from ranp.pipeline import Scoring, Traced, make_plan, score
 from ranp.pruning import Choice, Chooser, Scores
+from ranp.pruning.allocation import single_neuron_layers
 from ranp.pruning.scores import fingerprint
 from ranp.pruning.search import meet_budget
-from ranp.resources import Costs
 from ranp.resources.budgets import Budget
 from ranp.slimming import Plan
 from ranp.trials.loops import Loop
@@ -34,7 +34,6 @@ class Planned:
         chooser: What it was chosen by: method, settings and scores.
         plan: Which neurons are kept.
         alive: The living channels.
-        costs: Its costs.
         about: Totals, deviation from the budget and layers with a single neuron, as a comparison
             shows them.
     """
@@ -42,7 +41,6 @@ class Planned:
     chooser: Chooser
     plan: Plan
     alive: Alive
-    costs: Costs
     about: Mapping[str, Any]
 
     @property
@@ -93,9 +91,8 @@ class Allocator:
         """Return the full network."""
         chooser = self.chooser(Choice.make("thin"))
         alive = self.loop.graph.all_alive()
-        plan = make_plan(chooser, 0.0, alive=alive)
-        about = self._about(chooser, alive, None, None)
-        return Planned(chooser, plan, alive, chooser.costs(alive), about)
+        about = describe_network(chooser, alive, None, None)
+        return Planned(chooser, make_plan(chooser, 0.0, alive=alive), alive, about)
 
     def allocate(self, choice: Choice, budget: Budget) -> Planned | Unreachable:
         """Return the network of a choice at a budget.
@@ -107,11 +104,11 @@ class Allocator:
             sparsity, alive = self._meet(chooser, budget)
         except InfeasibleError as error:
             sparsity = chooser.max_sparsity()
-            about = self._about(chooser, chooser.choose(sparsity), sparsity, budget)
+            about = describe_network(chooser, chooser.choose(sparsity), sparsity, budget)
             return Unreachable(str(error), about)
         plan = make_plan(chooser, sparsity, alive=alive)
-        about = self._about(chooser, alive, sparsity, budget)
-        return Planned(chooser, plan, alive, chooser.costs(alive), about)
+        about = describe_network(chooser, alive, sparsity, budget)
+        return Planned(chooser, plan, alive, about)
 
     def _meet(self, chooser: Chooser, budget: Budget) -> tuple[float, Alive]:
         """Return sparsity and channels at a budget, counted or, for a training step, predicted."""
@@ -155,25 +152,27 @@ class Allocator:
         seeded = replace(scoring, seed=choice.seed)
         return require_scores(loop.store, wanted, lambda: score(traced, [method], seeded))
 
-    def _about(
-        self, chooser: Chooser, alive: Alive, sparsity: float | None, budget: Budget | None
-    ) -> dict[str, Any]:
-        """Return what is known of a network before it is trained."""
-        loop = self.loop
-        costs, full = chooser.costs(alive), chooser.costs()
-        deviation = None
-        if budget is not None and budget.is_counted:
-            deviation = budget.total(costs) / budget.absolute(budget.total(full)).limit - 1
-        single = [
-            name
-            for name, kept in loop.graph.kept(alive).items()
-            if len(kept) == 1 < len(loop.graph.layers[name])
-        ]
-        return {
-            **costs.totals(),
-            "parameters": costs.parameters,
-            "deviation": deviation,
-            "sparsity": sparsity,
-            "one_neuron": single,
-            "full": {**full.totals(), "parameters": full.parameters},
-        }
+
+def describe_network(
+    chooser: Chooser, alive: Alive, sparsity: float | None, budget: Budget | None
+) -> dict[str, Any]:
+    """Return what is known of a slim network before it is trained, as plain values.
+
+    Args:
+        chooser: Chooser of the full network.
+        alive: The living channels.
+        sparsity: Sparsity that they were chosen at; None for the full network.
+        budget: Budget that they were chosen for, if there is one; counted ones have a `deviation`.
+    """
+    costs, full = chooser.costs(alive), chooser.costs()
+    deviation = None
+    if budget is not None and budget.is_counted:
+        deviation = budget.total(costs) / budget.absolute(budget.total(full)).limit - 1
+    return {
+        **costs.totals(),
+        "parameters": costs.parameters,
+        "deviation": deviation,
+        "sparsity": sparsity,
+        "one_neuron": single_neuron_layers(chooser.graph, alive),
+        "full": {**full.totals(), "parameters": full.parameters},
+    }

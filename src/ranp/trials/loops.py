@@ -7,9 +7,9 @@ A training function takes a network and a seed, trains it, and yields a metric a
             ...
             yield {"dice": 0.81, "loss": 0.4}      # or a single number; higher is better
 
-What a trained network is, is said by four things: the full network, the name of the training
+A trained network is identified by four things: the full network, the name of the training
 function, the number of neurons of every layer and the seed (see `Loop.cell`). How these numbers
-came about is not part of it. A slim network that is initialised afresh takes over nothing else, so
+were chosen is not part of it. A slim network that is initialised afresh takes over nothing else, so
 two methods that allocate alike share a run, and stored runs outlive any change to a method.
 """
 
@@ -66,9 +66,7 @@ class Training:
 
     @staticmethod
     def _run(train: Train, model: Callable[[], nn.Module], seed: int) -> Generator[Any]:
-        torch.manual_seed(seed)
-        np.random.seed(seed % 2**32)
-        random.seed(seed)
+        seed_everything(seed)
         lines = train(model(), seed)
         if not isinstance(lines, Iterable):
             raise UsageError(
@@ -104,17 +102,25 @@ class Training:
 
     @contextmanager
     def _own_random_numbers(self) -> Iterator[None]:
-        outer = _random_state()
+        outer = random_state()
         if self._random is not None:
-            _set_random_state(self._random)
+            set_random_state(self._random)
         try:
             yield
         finally:
-            self._random = _random_state()
-            _set_random_state(outer)
+            self._random = random_state()
+            set_random_state(outer)
 
 
-def _random_state() -> dict[str, Any]:
+def seed_everything(seed: int) -> None:
+    """Seed the random numbers of torch, NumPy and Python."""
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
+def random_state() -> dict[str, Any]:
+    """Return the state of all random number generators, for `set_random_state`."""
     return {
         "python": random.getstate(),
         "numpy": np.random.get_state(),
@@ -123,7 +129,8 @@ def _random_state() -> dict[str, Any]:
     }
 
 
-def _set_random_state(state: Mapping[str, Any]) -> None:
+def set_random_state(state: Mapping[str, Any]) -> None:
+    """Set all random number generators to a state."""
     random.setstate(state["python"])
     np.random.set_state(state["numpy"])
     torch.set_rng_state(state["torch"])

@@ -1,4 +1,4 @@
-"""Fingerprints of the code that computes a result, so that results of other code can be told."""
+"""Fingerprints of the code that computes a result, so that outdated results are found."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 A cell is anything that can be computed on its own: one network, data set, method, sparsity and
 seed. Its directory holds whatever its computation keeps to go on after an interruption, and, once
 it is complete, its sealed record. Processes that share a store, on one machine or on several with
-a common file system, take cells that nobody else holds (see `ranp.experiments.jobs`).
+a common file system, take cells that no other process holds (see `ranp.experiments.jobs`).
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Store:
             )
 
     def is_outdated(self, cell: Cell) -> bool:
-        """Return whether a complete cell was computed, or begun, by other code."""
+        """Return whether a complete cell was computed, or started, by other code."""
         record = self.record(cell)
         return self.code is not None and record is not None and record.get("code") != self.code
 
@@ -145,7 +145,7 @@ class Store:
             cells: The cells, in the order in which they are wanted.
             compute: Computes one.
             on_cell: Called before each cell is computed.
-            wait: Whether to go on until all of them are complete, whoever computes them.
+            wait: Whether to go on until all of them are complete, whichever process computes them.
 
         Returns:
             The number of cells that were computed here.

@@ -108,7 +108,7 @@ def _regions(size: int, rng: np.random.Generator, grade: str) -> dict[str, NDArr
         "white": brain,
         "grey": brain & (skull + 0.06 * folds > 0.82),
         "fluid": brain & ((ventricle < 1) | (skull > 0.97)),
-        "lesion": brain & lesions & (depth > 1.25),  # apart, or nobody could tell them
+        "lesion": brain & lesions & (depth > 1.25),  # apart, or they could not be told from oedema
         "vessel": brain & vessels,
         "oedema": brain & (depth < 1),
         "enhancing": brain & (depth < core),

@@ -16,7 +16,6 @@ from ranp.errors import UsageError
 from ranp.training.config import Config, load_config
 
 Scale = Literal["paper", "small", "smoke"]
-SCALES: tuple[Scale, ...] = ("paper", "small", "smoke")
 
 
 @dataclass(frozen=True)

@@ -80,5 +80,5 @@ def declare(study: Study, name: str) -> tables.Exhibit:
         about="A baseline is brought to the budget by bisection on its sparsity. Where a step is "
         "coarse, since many layers get their next neuron at once (layer-wise NP) or a "
         "single neuron costs much (random NP), the neurons next in line are given back one "
-        "by one, the dearest first, until less than 0.1 % of the budget is left.",
+        "by one, the most expensive first, until less than 0.1 % of the budget is left.",
     )

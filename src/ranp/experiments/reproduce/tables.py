@@ -341,7 +341,7 @@ def _note(study: Study, row: TableRow) -> str | None:
 
 
 def about_data(study: Study, pairs: Sequence[Pair], *, one_seed: bool = False) -> str:
-    """Return how the figures of some pairs came about; only seed 0 is shown with `one_seed`."""
+    """Return how the figures of some pairs were computed; only seed 0 is shown with `one_seed`."""
     seeds = "one seed" if one_seed or study.seeds == 1 else f"{study.seeds} seeds"
     if study.data:
         source = "Scored with the training sets."

@@ -56,10 +56,10 @@ def plan_instead(
     voxels = float(math.prod(median) * planner.dataset_json["numTraining"])
     sizes: dict[str, Any] = {}
     with nnunet_environment(nnUNet_n_proc_DA="1"):  # it becomes a number of threads
-        made = planner.get_plans_for_configuration(spacing, median, "", voxels, sizes)
-    patch = [int(edge) for edge in made["patch_size"]]
+        found = planner.get_plans_for_configuration(spacing, median, "", voxels, sizes)
+    patch = [int(edge) for edge in found["patch_size"]]
     size = list(sizes.values())[-1]
-    planned = {"patch_size": patch, "batch_size": int(made["batch_size"])}
+    planned = {"patch_size": patch, "batch_size": int(found["batch_size"])}
     return {**planned, "estimate": _gigabytes(planner, size, planned)}
 
 

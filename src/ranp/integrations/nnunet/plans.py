@@ -137,7 +137,7 @@ def check_configuration(plans: Mapping[str, Any], name: str, folder: Path) -> No
 
 
 def refuse_trained_plans(dataset: str, plans: str, configuration: str) -> None:
-    """Refuse to write plans anew that were trained with: `nnUNetv2_train --c` would read them.
+    """Refuse to overwrite plans that were trained with: `nnUNetv2_train --c` would read them.
 
     Args:
         dataset: Name of the dataset.
@@ -169,7 +169,7 @@ def _resolved(configurations: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def is_slim(configuration: Mapping[str, Any]) -> bool:
-    """Return whether a configuration's network is a slim one of ours."""
+    """Return whether a configuration's network was slimmed by ranp."""
     return bool(configuration.get("architecture", {}).get("network_class_name") == FACTORY)
 
 

@@ -305,7 +305,8 @@ class _Task:
             raced = Racing(allocator, loop.epochs, candidates, cost, tell).run(budget, seed)
         chooser = raced.won.chooser
         slim = raced.plan.apply(self.network, init="keep")
-        return raced, Result(slim, raced.plan, chooser, chooser.costs(), raced.won.costs)
+        costs = chooser.costs(), chooser.costs(raced.won.alive)
+        return raced, Result(slim, raced.plan, chooser, *costs)
 
     def memories(self, result: Result) -> Mapping[str, TrainingMemory]:
         """Return the predicted memory of a training step, of the full and of the slim network."""

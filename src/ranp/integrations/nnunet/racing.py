@@ -85,7 +85,7 @@ class TrainerLoop:
 def _train_epoch(trainer: Any) -> dict[str, float]:
     """Train and validate for an epoch, as `nnUNetTrainer.run_training` does.
 
-    Its end of an epoch is left out: it draws a picture and writes checkpoints, which nobody wants.
+    The hook at the end of an epoch is not called: it draws a picture and writes checkpoints.
     """
     trainer.on_train_epoch_start()
     batches = range(trainer.num_iterations_per_epoch)

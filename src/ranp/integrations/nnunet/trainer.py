@@ -6,17 +6,16 @@ import contextlib
 import io
 import json
 import os
-import random
 import tempfile
 import warnings
 from collections.abc import Iterator
 from typing import Any, Literal
 
-import numpy as np
 import torch
 
 from ranp.errors import RanpError, UsageError
 from ranp.integrations.nnunet.plans import dataset_folder, read_plans
+from ranp.trials.loops import random_state, seed_everything, set_random_state
 
 Fold = int | Literal["all"]
 TrainerClass = str | type
@@ -44,8 +43,8 @@ def open_trainer(
     """
     with tempfile.TemporaryDirectory() as results:
         with nnunet_environment(nnUNet_results=results):
-            made = start_trainer(dataset, configuration, plans, fold, trainer)
-        yield made
+            started = start_trainer(dataset, configuration, plans, fold, trainer)
+        yield started
 
 
 def start_trainer(
@@ -58,8 +57,8 @@ def start_trainer(
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        made = make_trainer(dataset, configuration, plans, fold, trainer, device)
-        made.initialize()
+        started = make_trainer(dataset, configuration, plans, fold, trainer, device)
+        started.initialize()
     except RanpError:
         raise
     except Exception as error:
@@ -67,7 +66,7 @@ def start_trainer(
             f"nnU-Net cannot start {name_of(trainer)} on {dataset} {configuration} fold {fold} "
             f"({type(error).__name__}: {error}); nnUNetv2_train would fail in the same way"
         ) from error
-    return made
+    return started
 
 
 def name_of(trainer: TrainerClass) -> str:
@@ -98,7 +97,7 @@ def make_trainer(
 
 
 def require_nnunet() -> None:
-    """Refuse to go on without nnU-Net."""
+    """Raise `UsageError` if nnU-Net is not installed."""
     try:
         import nnunetv2  # noqa: F401
     except ImportError as error:
@@ -132,13 +131,9 @@ def nnunet_environment(**variables: str) -> Iterator[None]:
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Seed all that nnU-Net's augmentation draws from, and put the states back."""
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
+    before = random_state()
+    seed_everything(seed)
     try:
         yield
     finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-        torch.set_rng_state(states[2])
+        set_random_state(before)
