@@ -38,17 +38,15 @@ def monai_losses():
     from monai import losses
 
     options = {"to_onehot_y": True, "softmax": True}
-    dice_ce = losses.DiceCELoss(**options)
     return {
         "dice": losses.DiceLoss(**options),
         "dice-foreground": losses.DiceLoss(include_background=False, batch=True, **options),
-        "dice-ce": dice_ce,
+        "dice-ce": losses.DiceCELoss(**options),
         "dice-ce-weighted": losses.DiceCELoss(weight=torch.ones(CLASSES), **options),
         "dice-focal": losses.DiceFocalLoss(**options),
         "generalized-dice": losses.GeneralizedDiceLoss(**options),
         "tversky": losses.TverskyLoss(**options),
         "focal": losses.FocalLoss(to_onehot_y=True, use_softmax=True),
-        "deep-supervision": losses.DeepSupervisionLoss(dice_ce),
     }
 
 
@@ -100,7 +98,31 @@ def test_the_peak_with_a_loss_of_torch_is_the_allocators(name, one_thread):
 @pytest.mark.parametrize("name", monai_losses())
 def test_the_peak_with_a_loss_of_monai_is_the_allocators(name, one_thread):
     loss = monai_losses()[name]
-    compare(lambda o, y: loss(o, y.float()), deep=name == "deep-supervision")
+    compare(lambda o, y: loss(o, y.float()))
+
+
+def nnunet_loss():
+    from nnunetv2.training.loss.compound_losses import DC_and_CE_loss
+    from nnunetv2.training.loss.deep_supervision import DeepSupervisionWrapper
+    from nnunetv2.training.loss.dice import MemoryEfficientSoftDiceLoss
+
+    dice = {"batch_dice": True, "smooth": 1e-5, "do_bg": False, "ddp": False}
+    loss = DC_and_CE_loss(dice, {}, dice_class=MemoryEfficientSoftDiceLoss)
+    wrapped = DeepSupervisionWrapper(loss, [0.75, 0.25])
+    return lambda outputs, y: wrapped(outputs, [y, y[..., ::2, ::2, ::2]])
+
+
+def supervised(name):
+    """A loss over several scales: one of MONAI's, or nnU-Net's own."""
+    from monai.losses import DeepSupervisionLoss
+
+    return nnunet_loss() if name == "nnU-Net" else DeepSupervisionLoss(monai_losses()[name])
+
+
+@pytest.mark.parametrize("name", [*monai_losses(), "nnU-Net"])
+def test_the_peak_with_a_loss_over_several_scales_is_the_allocators(name, one_thread):
+    loss = supervised(name)
+    compare(lambda o, y: loss(o, y.float()), deep=True)
 
 
 def test_values_that_do_not_depend_on_data_are_computed():

@@ -22,9 +22,9 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from ranp.errors import RanpError, TraceError
 from ranp.graph.fake_tensors import device_of, fake_empty, view_of
 from ranp.graph.inputs import Inputs, TensorShape
+from ranp.graph.known_outputs import known_output
 from ranp.graph.known_values import VALUE_DEPENDENT
 from ranp.graph.operation import RULES, Operation, operands
-from ranp.graph.same_shape import output_like_input
 from ranp.graph.surgery import swapped_tensors, training_mode
 from ranp.user_code import describe_failure
 
@@ -190,7 +190,7 @@ class Tracer(TorchDispatchMode):
                 return func(*args, **kwargs)
         known = view_of(func, args, kwargs)
         if known is None:
-            known = output_like_input(func._schema.name, args, kwargs)
+            known = known_output(func._schema.name, args, kwargs)
         return func(*args, **kwargs) if known is None else known
 
 

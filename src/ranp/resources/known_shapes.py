@@ -2,7 +2,7 @@
 
 Fake tensors run a normalization as the dozen of operations that it is made of, anew for every
 shape, and its gradient too. In a network whose layers all have other widths, as slim ones do, that
-is most of the time of a step (see also `ranp.graph.same_shape`, for what a forward alone calls).
+is most of the time of a step (see also `ranp.graph.known_outputs`, for what a forward alone calls).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ranp.graph.fake_tensors import fake_empty, fake_empty_like
-from ranp.graph.same_shape import output_like_input
+from ranp.graph.known_outputs import known_output
 
 _GRADIENTS = frozenset(
     f"aten::{name}_backward"
@@ -43,7 +43,7 @@ def known_outputs(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         grad, x = args[:2]
         return fake_empty_like(grad) if _is_like(x, grad) else None
     rule = _RULES.get(name)
-    return output_like_input(name, args, kwargs) if rule is None else rule(*args)
+    return known_output(name, args, kwargs) if rule is None else rule(*args)
 
 
 def _is_plain(tensor: Any) -> bool:
