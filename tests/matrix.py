@@ -1,20 +1,22 @@
 """`make matrix`: run the tests as other machines would, and print what could not be imitated.
 
-`make matrix TESTS="tests/resources tests/speed"` runs some of them only. Other Pythons and the
-lowest versions of pyproject.toml get environments of their own in build/matrix, made once. Where
-pip finds no other PyTorch, it takes the one with gigabytes of CUDA libraries; with
-`PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu` it finds one without.
+For each machine, those tests run that what is different there can reach, and are named;
+`make matrix TESTS=tests` runs all of them everywhere, `TESTS="tests/resources tests/speed"` some.
+Other Pythons and the lowest versions of pyproject.toml get environments of their own in
+build/matrix, made once. Where pip finds no other PyTorch, it takes the one with gigabytes of CUDA
+libraries; with `PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu` it finds one without.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +28,44 @@ from tests.environments import NotMade, environment, find_python, lowest_version
 ROOT = Path(__file__).parent.parent
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 
+# What kernels and threads decide: values, plans, memory and speed.
+NUMBERS = (
+    "tests/resources",
+    "tests/speed",
+    "tests/fitting",
+    "tests/pruning",
+    "tests/slimming",
+    "tests/faults",
+)
+# What a locale, a home or a path decides: files, pages, commands.
+PLACES = (
+    "tests/cli",
+    "tests/report",
+    "tests/recording",
+    "tests/faults",
+    "tests/extension",
+    "tests/test_files.py",
+    "tests/test_docs.py",
+    "tests/training/test_config.py",
+    "tests/training/test_cli_train.py",
+    "tests/training/test_ownership.py",
+)
+# What versions decide: syntax, and how others' packages are called.
+VERSIONS = (
+    "tests/graph",
+    "tests/slimming",
+    "tests/exporting",
+    "tests/integrations",
+    "tests/models",
+    "tests/cli",
+    "tests/test_api.py",
+    "tests/test_files.py",
+    "tests/test_schemas.py",
+    "tests/training/test_config.py",
+    "tests/training/test_checkpoint.py",
+    "tests/training/test_resume.py",
+)
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -33,6 +73,7 @@ class Machine:
 
     Attributes:
         name: What is different there.
+        tests: The tests that this can reach.
         env: Environment variables.
         place: Where the tests run: "source", "elsewhere" (another working directory), "odd path"
             (a copy of the tree under spaces and umlauts) or "wheel" (the built package).
@@ -43,6 +84,7 @@ class Machine:
     """
 
     name: str
+    tests: tuple[str, ...]
     env: dict[str, str] = field(default_factory=dict)
     place: str = "source"
     python: str = ""
@@ -53,31 +95,48 @@ class Machine:
 
 def machines() -> Iterator[Machine]:
     """Yield the machines that the tests should pass on."""
-    no_avx512 = "" if torch.cpu._is_avx512_supported() else "the processor has no AVX-512"
-    for capability in ("default", "avx2", "avx512"):
-        missing = no_avx512 if capability == "avx512" else ""
-        yield Machine(f"ATen {capability}", {"ATEN_CPU_CAPABILITY": capability}, missing=missing)
-    for isa in ("SSE41", "AVX2", "AVX512_CORE"):
-        missing = no_avx512 if isa.startswith("AVX512") else ""
-        yield Machine(f"oneDNN {isa}", {"ONEDNN_MAX_CPU_ISA": isa}, missing=missing)
-    for threads in ("1", "2", "4"):
-        yield Machine(f"threads: {threads}", {"OMP_NUM_THREADS": threads})
-    yield Machine("ASCII locale", {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
-    yield Machine("home cannot be written", {"HOME": "/proc/1", "XDG_CACHE_HOME": "/proc/1"})
-    yield Machine("another working directory", place="elsewhere")
-    yield Machine("path with spaces and umlauts", place="odd path")
-    yield Machine("built wheel", place="wheel")
+    own = torch.backends.cpu.get_cpu_capability()
+    for capability, isa in (("default", "SSE41"), ("avx2", "AVX2"), ("avx512", "AVX512_CORE")):
+        missing = ""
+        if capability == "avx512" and not torch.cpu._is_avx512_supported():
+            missing = "the processor has no AVX-512"
+        if own == capability.upper():
+            missing = "it is this machine's own: make test"
+        for library, env in (
+            ("ATen", {"ATEN_CPU_CAPABILITY": capability}),
+            ("oneDNN", {"ONEDNN_MAX_CPU_ISA": isa}),
+        ):
+            name = f"{library} {next(iter(env.values()))}"
+            yield Machine(name, NUMBERS, env, missing=missing)
+    for threads in ("2", "4"):  # one is what all others have
+        yield Machine(f"threads: {threads}", NUMBERS, {"OMP_NUM_THREADS": threads})
+    ascii_locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    yield Machine("ASCII locale", PLACES, ascii_locale)
+    no_home = {"HOME": "/proc/1", "XDG_CACHE_HOME": "/proc/1"}
+    yield Machine("home cannot be written", PLACES, no_home)
+    yield Machine("another working directory", PLACES, place="elsewhere")
+    yield Machine("path with spaces and umlauts", PLACES, place="odd path")
+    yield Machine("built wheel", (*PLACES, "tests/models", "tests/test_api.py"), place="wheel")
+    yield from _versions()
+
+
+def _versions() -> Iterator[Machine]:
+    """Yield machines with other Pythons, and with the lowest versions of packages."""
     here = ".".join(map(str, sys.version_info[:2]))
     found = {version: find_python(version) for version in PYTHONS}
     usual = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     for version, python in found.items():
         if version != here:
             missing = "" if python else f"there is no python{version}"
-            yield Machine(f"Python {version}", python=python, constraints=usual, missing=missing)
+            yield Machine(
+                f"Python {version}", VERSIONS, python=python, constraints=usual, missing=missing
+            )
     lowest = next(python for python in (*found.values(), sys.executable) if python)
     # Old packages are used in ways that newer ones beside them call deprecated; we are not.
     old = ("-W", "default::DeprecationWarning")
-    yield Machine("lowest versions", python=lowest, constraints=lowest_versions(), options=old)
+    yield Machine(
+        "lowest versions", VERSIONS, python=lowest, constraints=lowest_versions(), options=old
+    )
 
 
 @contextmanager
@@ -102,7 +161,7 @@ def placed(place: str) -> Iterator[tuple[Path, Path, Path]]:
             yield copy, copy, package
 
 
-def run(machine: Machine, tests: list[str]) -> str:
+def run(machine: Machine, tests: Sequence[str]) -> str:
     """Run the tests and return how many passed, were skipped and failed."""
     python = sys.executable
     if machine.python:
@@ -132,16 +191,27 @@ def run(machine: Machine, tests: list[str]) -> str:
 
 def main() -> int:
     """Run all machines in turn; the exit code says whether the tests passed on each."""
-    tests = sys.argv[1:] or ["tests"]
-    results = {}
+    asked = tuple(sys.argv[1:])
+    failed, said = False, ()
     for machine in machines():
+        tests, before = asked or machine.tests, _cpu_seconds()
+        if tests != said and not machine.missing:
+            print(f"tests of what follows: {' '.join(tests)}", flush=True)
+            said = tests
         try:
             result = f"--   not done: {machine.missing}" if machine.missing else run(machine, tests)
         except NotMade as why:
             result = f"--   not done: {why}"
-        results[machine.name] = result
-        print(f"{machine.name:<36} {result}", flush=True)
-    return int(any(result.startswith("FAIL") for result in results.values()))
+        failed |= result.startswith("FAIL")
+        took = f" ({_cpu_seconds() - before:.0f} CPU s)" if result[:2] != "--" else ""
+        head, *more = result.split("\n")
+        print("\n".join([f"{machine.name:<36} {head}{took}", *more]), flush=True)
+    return int(failed)
+
+
+def _cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 if __name__ == "__main__":

@@ -21,15 +21,23 @@ from ranp.training.checkpoint import Progress, load_checkpoint, save_checkpoint
 
 HASH = "0" * 64
 VERSIONS = {"ranp": "1", "torch": "2"}
+COSTS = {"gflops": 1.5, "param_mb": 0.5, "memory_mb": 2.0, "neurons": 12}
 STORED = {
-    "run": {"config": {"batch": 1}, "data": None, "plan": HASH, "transfer": False},
+    "run": {
+        "config": {"recipe": "small", "epochs": 1},
+        "data": None,
+        "plan": HASH,
+        "transfer": False,
+    },
     "data": {"fingerprint": HASH, "train": ["a", "b"], "validation": ["c"]},
     "record": {
         "recipe": "small",
-        "metrics": {"dice": 0.5},
+        "metrics": {"dice": {"mean": 0.5, "std": 0.0, "last": 0.5}},
         "goal": "dice",
         "epochs": 1,
         "seconds": 2.5,
+        "full": COSTS,
+        "slim": COSTS,
         "seed": 0,
     },
     "cell": {"cell": {"seed": 1}, "result": {"dice": 1}, "seconds": 1.5, "versions": VERSIONS},

@@ -11,6 +11,7 @@ Count = Annotated[int, Field(ge=0)]
 Size = Annotated[int, Field(ge=1)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
 Pair = Annotated[list[Count], Field(min_length=2, max_length=2)]
 # JSON has lists only, which a strict tuple is not made of.
 NamedCount = Annotated[tuple[str, Count], Field(strict=False)]
@@ -20,6 +21,44 @@ class Content(BaseModel):
     """Fields that a reader relies on; a file may hold more."""
 
     model_config = ConfigDict(strict=True, extra="allow")
+
+
+class Costs(Content):
+    """What a network costs."""
+
+    gflops: Amount
+    param_mb: Amount
+    memory_mb: Amount
+    neurons: Count
+
+
+class FullAndSlim(Content):
+    """What a network costs before and after."""
+
+    full: Costs
+    slim: Costs
+
+
+def _none_for_empty(value: Any) -> Any:
+    if value is None:
+        raise ValueError("it must be an object, which may be empty")
+    return None if value == {} else value
+
+
+# Plans that were made by hand say nothing of costs.
+CostsIfAny = Annotated[FullAndSlim | None, BeforeValidator(_none_for_empty)]
+
+
+class Scoring(Content):
+    """How a network was scored; the command line adds where its batches are from."""
+
+    weights: str | None = None
+    seed: Count | None = None
+    per: str | None = None
+    ranp: str | None = None
+    batches: Count | None = None
+    agreement: Share | None = None
+    batches_needed: Count | None = None
 
 
 class Row(Content):

@@ -5,239 +5,28 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import Field, ValidationError, model_validator
-from pydantic.functional_validators import AfterValidator
+from pydantic import ValidationError
 
 from ranp.errors import IntegrityError
-from ranp.files import canonical_json, json_sha256, read_sealed_json, sha256
-from ranp.record_schema import (
-    Amount,
-    Content,
-    Count,
-    ExplorerIfAny,
-    RecordLayer,
-    Row,
-    Share,
-    Size,
-    Timeline,
-    Topology,
-    check_length,
-    check_numbers,
+from ranp.file_schemas import (
+    CellFile,
+    CheckpointFile,
+    DataFile,
+    Epoch,
+    File,
+    MemoryCorrectionFile,
+    PlanFile,
+    PruningFile,
+    RunFile,
+    ScoresFile,
+    TimingFile,
+    TrainingFile,
 )
+from ranp.files import canonical_json, json_sha256, read_sealed_json, sha256
 
-
-def _unique(items: list[Any]) -> list[Any]:
-    names = [item.name if isinstance(item, _Layer) else item[0] for item in items]
-    doubled = next((name for name in names if names.count(name) > 1), None)
-    if doubled is not None:
-        raise ValueError(f"'{doubled}' is there twice")
-    return items
-
-
-Hash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-Texts = dict[str, str]
-NamedShape = Annotated[tuple[str, list[Count]], Field(strict=False)]
-NamedSize = Annotated[tuple[str, Size], Field(strict=False)]
-
-
-class _Layer(Content):
-    name: str
-    neurons: Size
-    kept: Annotated[list[Count], Field(min_length=1)]
-
-    @model_validator(mode="after")
-    def _in_order(self) -> _Layer:
-        if self.kept != sorted(set(self.kept)) or self.kept[-1] >= self.neurons:
-            raise ValueError(f"'kept' must rise, each number once, from 0 to {self.neurons - 1}")
-        return self
-
-
-class _Inputs(Content):
-    args: list[Any]
-    kwargs: dict[str, Any]
-
-    @model_validator(mode="after")
-    def _have_shapes(self) -> _Inputs:
-        if not self.args and not self.kwargs:
-            raise ValueError("there must be an input")
-        for value in [*self.args, *self.kwargs.values()]:
-            if isinstance(value, Mapping) and "tensor" in value:
-                _Tensor.model_validate(value)
-        return self
-
-
-class _Tensor(Content):
-    tensor: Annotated[list[Size], Field(min_length=1)]
-    dtype: Annotated[str, Field(pattern=r"^(bool|complex|u?int|b?float)\d*$")]
-
-
-class _Settings(Content):
-    sparsity: Share | None = None
-    seed: int | None = None
-    lam: Annotated[Amount | None, Field(alias="lambda")] = None
-    coupling: str | None = None
-    floor: Count | str | None = None
-    multiple: Size | None = None
-    scoring: dict[str, Any] | None = None
-
-
-class _File(Content):
-    schema_: Annotated[Literal[1], Field(alias="schema")]
-
-
-class PlanFile(_File):
-    """Which neurons of each layer stay."""
-
-    method: str
-    network: str | None
-    settings: _Settings
-    costs: dict[str, dict[str, Amount]]
-    versions: Texts
-    protect: list[str]
-    switches: dict[str, list[Any]] = Field(default_factory=dict)
-    inputs: _Inputs
-    layers: Annotated[list[_Layer], Field(min_length=1), AfterValidator(_unique)]
-    shapes: Annotated[list[NamedShape], AfterValidator(_unique)]
-
-
-class ScoresFile(_File):
-    """The metadata of scores, beside their tensors."""
-
-    batches: Count
-    fan_in: Annotated[list[NamedSize], AfterValidator(_unique)]
-    settings: dict[str, Any]
-    fingerprint: Hash
-
-
-class _Progress(Content):
-    epoch: Size
-    batch: Count
-    loss: float
-    seconds: Amount
-    best: float | None
-    best_epoch: Size | None
-    history: list[dict[str, Any]]
-
-
-class CheckpointFile(_File):
-    """The metadata of a checkpoint, beside its tensors."""
-
-    progress: _Progress
-    scaler: dict[str, Any]
-
-
-class RunFile(_File):
-    """The configuration of a training run."""
-
-    config: dict[str, Any]
-    data: str | None
-    plan: Hash | None
-    transfer: bool
-
-
-class DataFile(_File):
-    """The cases of a training run."""
-
-    id: Hash | None = None
-    fingerprint: Hash
-    train: list[str]
-    validation: list[str]
-
-
-class TrainingFile(_File):
-    """The record of a training run."""
-
-    id: Hash | None = None
-    plan: Hash | None = None
-    recipe: str | None
-    metrics: dict[str, Any]
-    goal: str
-    epochs: Size
-    seconds: Amount
-    seed: int
-    method: str | None = None
-    processes: Size = 1
-    data: Hash = "0" * 64
-    versions: Texts = Field(default_factory=dict)
-
-
-class _Budgeted(Content):
-    resource: str
-    full: str | None
-    slim: str
-    budget: str | None
-    shares: Annotated[list[float | None], Field(min_length=2, max_length=2)]
-
-
-class _Fit(Content):
-    step: dict[str, Any]
-    rows: list[_Budgeted]
-    verdict: str
-    notes: list[str]
-
-
-class PruningFile(_File):
-    """The record of a pruning."""
-
-    network: str | None
-    method: str
-    settings: _Settings
-    inputs: _Inputs
-    fingerprint: Hash
-    plan: Hash | None = None
-    command: str | None
-    environment: Texts
-    files: dict[str, Hash]
-    totals: dict[str, dict[str, Amount]]
-    rows: list[Row]
-    layers: Annotated[list[RecordLayer], Field(min_length=1)]
-    blocks: list[NamedSize] = Field(default_factory=list)
-    topology: Topology
-    explorer: ExplorerIfAny = None
-    measured: dict[str, dict[str, Amount | list[Amount]]] = Field(default_factory=dict)
-    timelines: dict[str, Timeline] = Field(default_factory=dict)
-    fit: _Fit | None = None
-
-    @model_validator(mode="after")
-    def _go_together(self) -> PruningFile:
-        layers = len(self.layers)
-        check_length(self.topology.space, layers, "topology.space")
-        for name, pairs in (("feeds", self.topology.feeds), ("adds", self.topology.adds)):
-            check_numbers([i for pair in pairs for i in pair], layers, f"topology.{name}")
-        for layer in self.layers:
-            check_numbers([layer.row, *layer.rows], len(self.rows), f"layers.{layer.name}.rows")
-        return self
-
-
-class CellFile(_File):
-    """A cell of an experiment, and what came of it."""
-
-    cell: dict[str, Any]
-    result: dict[str, Any]
-    seconds: Amount
-    versions: Texts
-    files: dict[str, Hash] = Field(default_factory=dict)
-    code: str | None = None
-
-
-class TimingFile(_File):
-    """Measured seconds."""
-
-    what: dict[str, Any]
-    seconds: dict[str, Amount]
-
-
-class MemoryCorrectionFile(_File):
-    """What predicted memory is multiplied with on a device."""
-
-    device: str
-    date: str
-    factors: dict[str, Amount]
-
-
-FILES: dict[str, tuple[str, type[_File]]] = {
+FILES: dict[str, tuple[str, type[File]]] = {
     "plan": ("plan", PlanFile),
     "scores": ("scores", ScoresFile),
     "checkpoint": ("checkpoint", CheckpointFile),
@@ -309,15 +98,17 @@ def read_epochs(directory: str | Path) -> list[dict[str, Any]]:
         for text in path.read_bytes().decode().splitlines():
             line = json.loads(text)
             epochs.append({key: line[key] for key in line if key not in ("run", "seal")})
+            Epoch.model_validate(epochs[-1])
             if line.keys() <= _UNSEALED and not before:
                 continue  # of an earlier version
             check_same_run(line["run"], own, path)
             if seal_epochs(epochs[-1:], line["run"], before) != [text]:
                 raise ValueError(f"the seal of line {len(epochs)} differs")
             before = text
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        reason = _first_problem(error) if isinstance(error, ValidationError) else error
         raise IntegrityError(
-            f"'{path}' was changed after it was written ({error}); restore it, or continue the "
+            f"'{path}' was changed after it was written ({reason}); restore it, or continue the "
             "run: that makes it again from the checkpoint"
         ) from error
     return epochs
@@ -357,9 +148,12 @@ def validate(content: Mapping[str, Any], kind: str, source: str) -> None:
     try:
         schema.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"])) or "content"
-        message = first["msg"].removeprefix("Value error, ")
         raise IntegrityError(
-            f"{what} {source} is not valid: field '{field}': {message}; restore it or make it again"
+            f"{what} {source} is not valid: {_first_problem(error)}; restore it or make it again"
         ) from error
+
+
+def _first_problem(error: ValidationError) -> str:
+    first = error.errors()[0]
+    field = ".".join(map(str, first["loc"])) or "content"
+    return f"field '{field}': {first['msg'].removeprefix('Value error, ')}"

@@ -97,7 +97,7 @@ def _pruning(directory: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     record = read_file(path, "pruning")
-    if "sparsities" not in record.get("explorer", {}):  # of a version before
+    if "sparsities" not in (record.get("explorer") or {}):  # of a version before
         record.pop("explorer", None)
     return record
 

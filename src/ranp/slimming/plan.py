@@ -112,7 +112,7 @@ class Plan:
             "network": self.network,
             **{name: dict(totals) for name, totals in self.costs.items()},
             "method": self.method,
-            "sparsity": self.settings["sparsity"],
+            "sparsity": self.settings.get("sparsity"),
             "feasible": True,
             "layers": [
                 {"name": name, "neurons": layer.neurons, "kept": len(layer.kept)}

@@ -7,7 +7,7 @@ they follow from the seed and the position (see `loop`), and so does the learnin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -81,21 +81,31 @@ def load_checkpoint(
     weights = {n.removeprefix(_WEIGHTS): t for n, t in tensors.items() if n.startswith(_WEIGHTS)}
     copy_tensors(model, weights, f"checkpoint '{path}' is")
     if optimizer is not None:
-        _load_optimizer(optimizer, tensors)
-    return Progress(**state["progress"]), state["scaler"]
+        _load_optimizer(optimizer, tensors, path)
+    known = {field.name for field in fields(Progress)}
+    progress = {name: value for name, value in state["progress"].items() if name in known}
+    return Progress(**progress), state["scaler"]
 
 
-def _load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+def _load_optimizer(
+    optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], path: Path
+) -> None:
     states: dict[int, dict[str, Tensor]] = {}
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     for name, tensor in tensors.items():
         if name.startswith(_OPTIMIZER):
-            index, key = name.removeprefix(_OPTIMIZER).split("/")
-            like = parameters[int(index)]
-            if tensor.shape == like.shape and tensor.dim():
+            number, _, key = name.removeprefix(_OPTIMIZER).partition("/")
+            index = int(number) if number.isdecimal() else len(parameters)
+            like = parameters[index] if index < len(parameters) else None
+            if like is None or (tensor.dim() and tensor.shape != like.shape):
+                raise IntegrityError(
+                    f"checkpoint '{path}' is not valid: field '{name}' belongs to no parameter of "
+                    "the network; restore it or train again"
+                )
+            if tensor.dim():
                 # In the parameter's own memory layout, as the optimizer would have created it.
                 tensor = torch.empty_like(like, dtype=tensor.dtype).copy_(tensor)
-            states.setdefault(int(index), {})[key] = tensor
+            states.setdefault(index, {})[key] = tensor
     optimizer.load_state_dict(
         {"state": states, "param_groups": optimizer.state_dict()["param_groups"]}
     )

@@ -5,6 +5,7 @@ Importing this module does not import torch.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -25,7 +26,7 @@ from pydantic import (
 
 from ranp.datasets import Dataset, find_dataset
 from ranp.datasets.access import MAX_CASES, MAX_EDGE
-from ranp.errors import UsageError, suggest
+from ranp.errors import IntegrityError, UsageError, suggest
 
 _RECIPES = resources.files("ranp.training") / "recipes"
 
@@ -300,17 +301,22 @@ def load_config(
     return parse_config({"recipe": name, **content}, f"recipe '{recipe}'")
 
 
-def parse_config(content: Mapping[str, Any], what: str) -> Config:
+def parse_config(content: Mapping[str, Any], what: str, *, stored: bool = False) -> Config:
     """Validate a configuration's keys and values.
 
     Args:
         content: Nested mappings.
         what: Source of the content, for the error message.
+        stored: Whether a file of ours holds it: values are of their own types there, and one that
+            is not is no mistake of the user's.
     """
     try:
+        if stored:
+            return Config.model_validate_json(json.dumps(content), strict=True)
         return Config.model_validate(content)
     except ValidationError as error:
-        raise UsageError(f"{what}: {_first_problem(error)}") from error
+        refused = IntegrityError if stored else UsageError
+        raise refused(f"{what}: {_first_problem(error)}") from error
 
 
 def _read_recipe(recipe: str) -> tuple[dict[str, Any], str]:

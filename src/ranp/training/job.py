@@ -86,7 +86,7 @@ def claim(job: Job, *, resume: bool) -> dict[str, Any] | None:
 
 
 def _check_same(job: Job, stored: dict[str, Any]) -> None:
-    before = parse_config(stored["config"], f"run '{job.directory}'")
+    before = parse_config(stored["config"], f"run '{job.directory}'", stored=True)
     difference = first_difference(before, job.config)
     if difference is None and stored["plan"] != _plan_id(job.plan):
         difference = "the plan is another one"
@@ -111,7 +111,7 @@ def read_job(directory: Path, factory: Factory | None = None) -> Job:
         raise UsageError(f"'{directory}' holds no run; `ranp runs` lists those there are")
     stored = read_file(directory / "config.json", "run")
     return Job(
-        config=parse_config(stored["config"], f"run '{directory}'"),
+        config=parse_config(stored["config"], f"run '{directory}'", stored=True),
         directory=directory,
         data=Path(stored["data"]) if stored["data"] else None,
         transfer=stored["transfer"],

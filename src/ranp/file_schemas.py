@@ -1,0 +1,376 @@
+"""What each kind of file of ours must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+from pydantic.functional_validators import AfterValidator
+
+from ranp.record_schema import (
+    Amount,
+    Content,
+    Costs,
+    CostsIfAny,
+    Count,
+    ExplorerIfAny,
+    FullAndSlim,
+    Number,
+    RecordLayer,
+    Row,
+    Scoring,
+    Share,
+    Size,
+    Timeline,
+    Topology,
+    check_length,
+    check_numbers,
+)
+
+
+def _unique(items: list[Any]) -> list[Any]:
+    names = [item.name if isinstance(item, _Layer) else item[0] for item in items]
+    doubled = next((name for name in names if names.count(name) > 1), None)
+    if doubled is not None:
+        raise ValueError(f"'{doubled}' is there twice")
+    return items
+
+
+Hash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Texts = dict[str, str]
+NamedShape = Annotated[tuple[str, list[Count]], Field(strict=False)]
+NamedSize = Annotated[tuple[str, Size], Field(strict=False)]
+
+
+class _Layer(Content):
+    name: str
+    neurons: Size
+    kept: Annotated[list[Count], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _in_order(self) -> _Layer:
+        if self.kept != sorted(set(self.kept)) or self.kept[-1] >= self.neurons:
+            raise ValueError(f"'kept' must rise, each number once, from 0 to {self.neurons - 1}")
+        return self
+
+
+def _check_tensors(value: Any) -> int:
+    """Refuse what is no input of a network, and return how many tensors are in it."""
+    if isinstance(value, Mapping):
+        if "mapping" in value:
+            return sum(map(_check_tensors, _Mapping.model_validate(value).mapping.values()))
+        _Tensor.model_validate(value)
+        return 1
+    return sum(map(_check_tensors, value)) if isinstance(value, list) else 0
+
+
+class _Inputs(Content):
+    args: list[Any]
+    kwargs: dict[str, Any]
+
+    @model_validator(mode="after")
+    def _have_shapes(self) -> _Inputs:
+        if not _check_tensors([*self.args, *self.kwargs.values()]):
+            raise ValueError("there must be an input: a tensor's shape")
+        return self
+
+
+class _Mapping(Content):
+    mapping: dict[str, Any]
+
+
+class _Tensor(Content):
+    tensor: Annotated[list[Size], Field(min_length=1)]
+    dtype: Annotated[str, Field(pattern=r"^(bool|complex|u?int|b?float)\d*$")]
+
+    @model_validator(mode="after")
+    def _could_be_held(self) -> _Tensor:
+        if prod(self.tensor) > _MOST_NUMBERS:
+            raise ValueError(f"a tensor must have at most {_MOST_NUMBERS} numbers")
+        return self
+
+
+_MOST_NUMBERS = 2**48
+
+
+class _Settings(Content):
+    sparsity: Share | None = None
+    seed: int | None = None
+    lam: Annotated[Amount | None, Field(alias="lambda")] = None
+    resource: str | dict[str, Amount] | None = None
+    coupling: str | None = None
+    floor: Count | Literal["auto"] | None = None
+    multiple: Size | None = None
+    scoring: Scoring | None = None
+
+
+class File(Content):
+    """Any file of ours."""
+
+    schema_: Annotated[int, Field(alias="schema", ge=1, le=1)]
+
+
+class PlanFile(File):
+    """Which neurons of each layer stay."""
+
+    method: str
+    network: str | None
+    settings: _Settings
+    costs: CostsIfAny
+    versions: Texts
+    protect: list[str]
+    switches: dict[str, list[Any]] = Field(default_factory=dict)
+    inputs: _Inputs
+    layers: Annotated[list[_Layer], Field(min_length=1), AfterValidator(_unique)]
+    shapes: Annotated[list[NamedShape], AfterValidator(_unique)]
+
+    @model_validator(mode="after")
+    def _go_together(self) -> PlanFile:
+        costs = self.settings.resource
+        layers = {layer.name for layer in self.layers}
+        unknown = set(costs) - layers if isinstance(costs, dict) else set()
+        if unknown:
+            raise ValueError(f"'settings.resource' has '{min(unknown)}', which is no layer")
+        return self
+
+
+class ScoresFile(File):
+    """The metadata of scores, beside their tensors."""
+
+    batches: Count
+    fan_in: Annotated[list[NamedSize], AfterValidator(_unique)]
+    settings: Scoring
+    fingerprint: Hash
+
+
+class Epoch(Content):
+    """A line of `metrics.jsonl`."""
+
+    epoch: Size
+    loss: float
+    lr: Amount = 0.0
+    seconds: Amount = 0.0
+    samples_per_second: Amount = 0.0
+    metrics: dict[str, float] = Field(default_factory=dict)
+
+
+class _Progress(Content):
+    epoch: Size
+    batch: Count
+    loss: float
+    seconds: Amount
+    best: float | None
+    best_epoch: Size | None
+    history: list[Epoch]
+
+
+class CheckpointFile(File):
+    """The metadata of a checkpoint, beside its tensors."""
+
+    progress: _Progress
+    scaler: dict[str, Any]
+
+
+class _Config(Content):
+    recipe: str
+    epochs: Size
+
+
+class RunFile(File):
+    """The configuration of a training run."""
+
+    config: _Config
+    data: str | None
+    plan: Hash | None
+    transfer: bool
+
+
+class DataFile(File):
+    """The cases of a training run."""
+
+    id: Hash | None = None
+    fingerprint: Hash
+    train: list[str]
+    validation: list[str]
+    modalities: list[str] = Field(default_factory=list)
+    regions: dict[str, list[Count]] = Field(default_factory=dict)
+    classes: Texts = Field(default_factory=dict)
+
+
+class _Averaged(Content):
+    mean: float
+    std: float
+    last: float
+
+
+class _Optimization(Content):
+    kept: str
+    speedup: Amount
+
+
+class TrainingFile(File):
+    """The record of a training run."""
+
+    id: Hash | None = None
+    plan: Hash | None = None
+    run: str | None = None
+    recipe: str | None
+    metrics: dict[str, _Averaged]
+    best: dict[str, float | None] = Field(default_factory=dict)
+    goal: str
+    epochs: Size
+    seconds: Amount
+    full: Costs | None
+    slim: Costs | None
+    seed: int
+    method: str | None = None
+    processes: Size = 1
+    optimization: _Optimization | None = None
+    data: Hash = "0" * 64
+    device: str | None = None
+    versions: Texts = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _reached_its_goal(self) -> TrainingFile:
+        if self.goal not in self.metrics:
+            raise ValueError(f"'goal' must be one of the metrics, got '{self.goal}'")
+        return self
+
+
+class _Budgeted(Content):
+    resource: str
+    full: str | None
+    slim: str
+    budget: str | None
+    shares: Annotated[list[float | None], Field(min_length=2, max_length=2)]
+
+    @model_validator(mode="after")
+    def _has_a_share_of_its_budget(self) -> _Budgeted:
+        if self.budget is not None and self.shares[1] is None:
+            raise ValueError("'shares' must have that of the budget")
+        return self
+
+
+class _Fit(Content):
+    step: _Step
+    rows: list[_Budgeted]
+    verdict: str
+    methods: list[Texts]
+    notes: list[str]
+
+
+class _Step(Content):
+    batch: Size
+    input: Annotated[list[Size], Field(min_length=1)]
+    optimizer: str
+    precision: str
+    recompute: bool
+    device: str
+    loss: str
+
+
+class _Chosen(_Settings):
+    sparsity: Share
+
+
+class PruningFile(File):
+    """The record of a pruning."""
+
+    network: str | None
+    method: str
+    settings: _Chosen
+    protect: list[str] = Field(default_factory=list)
+    inputs: _Inputs
+    fingerprint: Hash
+    plan: Hash | None = None
+    command: str | None
+    data: str | None = None
+    environment: Texts
+    files: dict[str, Hash]
+    totals: FullAndSlim
+    rows: list[Row]
+    not_counted: list[str]
+    layers: Annotated[list[RecordLayer], Field(min_length=1)]
+    blocks: list[NamedSize] = Field(default_factory=list)
+    topology: Topology
+    quantiles: list[Amount] = Field(default_factory=list)
+    explorer: ExplorerIfAny = None
+    measured: dict[str, dict[str, Amount | list[Amount]]] = Field(default_factory=dict)
+    timelines: dict[str, Timeline] = Field(default_factory=dict)
+    fit: _Fit | None = None
+
+    @model_validator(mode="after")
+    def _go_together(self) -> PruningFile:
+        layers = len(self.layers)
+        if self.blocks and sum(size for _, size in self.blocks) != layers:
+            raise ValueError(f"'blocks' must have {layers} layers together")
+        check_length(self.topology.space, layers, "topology.space")
+        for name, pairs in (("feeds", self.topology.feeds), ("adds", self.topology.adds)):
+            check_numbers([i for pair in pairs for i in pair], layers, f"topology.{name}")
+        for layer in self.layers:
+            check_numbers([layer.row, *layer.rows], len(self.rows), f"layers.{layer.name}.rows")
+        return self
+
+
+class _Result(Content):
+    """What tables and races read of a result, where it has that."""
+
+    outcome: Literal["trained", "diverged", "unreachable"] = "unreachable"
+    accuracy: Number = 0.0
+    goal: str = ""
+    metrics: dict[str, _Averaged] = Field(default_factory=dict)
+    epochs: Size = 1
+    seconds: Amount = 0.0
+    cpu_seconds: Amount = 0.0
+    device: str = ""
+    reason: str = ""
+    gflops: Amount = 0.0
+    param_mb: Amount = 0.0
+    memory_mb: Amount = 0.0
+    step_mb: Amount = 0.0
+    neurons: Count = 0
+    parameters: Count = 0
+    deviation: Number | None = None
+    sparsity: Share | None = None
+    one_neuron: list[str] = Field(default_factory=list)
+    full: Costs | None = None
+    curve: list[dict[str, float]] = Field(default_factory=list)
+    directory: str = ""
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> _Result:
+        missing = _OF_TRAINED - self.model_fields_set
+        if self.outcome == "trained" and missing:
+            raise ValueError(f"'{min(missing)}' is missing")
+        return self
+
+
+_OF_TRAINED = {"accuracy", "goal", "metrics", "seconds", "cpu_seconds", "device", "full", "gflops"}
+
+
+class CellFile(File):
+    """A cell of an experiment, and what came of it."""
+
+    cell: dict[str, Any]
+    result: _Result
+    seconds: Amount
+    versions: Texts
+    files: dict[str, Hash] = Field(default_factory=dict)
+    code: str | None = None
+
+
+class TimingFile(File):
+    """Measured seconds."""
+
+    what: dict[str, Any]
+    seconds: dict[str, Amount]
+
+
+class MemoryCorrectionFile(File):
+    """What predicted memory is multiplied with on a device."""
+
+    device: str
+    date: str
+    factors: dict[str, Amount]
