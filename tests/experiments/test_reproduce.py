@@ -55,6 +55,15 @@ def test_all_tables_and_figures_declare_their_cells(tmp_path):
         assert (exhibit.draw is not None) is experiment.name.startswith("fig")
 
 
+def test_convergence_has_a_curve_for_each_seed(tmp_path):
+    cells = find_experiment("fig-convergence").declare(study(tmp_path, seeds=2)).cells
+    trained = [(cell["config"]["batch"], cell["config"]["seed"]) for cell in cells]
+    assert trained == [(1, 0), (1, 1), (4, 0), (4, 1)]
+    # Each seed's network is pruned by that seed's scores.
+    plans = [cell.get("plan") for cell in cells]
+    assert [plan and plan["scores"]["seed"] for plan in plans] == [None, None, 0, 1]
+
+
 def test_an_unknown_name_is_refused_with_a_suggestion():
     with pytest.raises(UsageError, match="Did you mean 'table-vanilla'"):
         find_experiment("table-vanila")

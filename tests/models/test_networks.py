@@ -110,8 +110,13 @@ def test_mobilenet_matches_a_plain_reading_of_its_blocks() -> None:
     torch.testing.assert_close(model(x), expected, rtol=1e-10, atol=1e-12)
 
 
-def test_mobilenet_drops_a_fifth_before_the_linear_layer() -> None:
+def test_what_the_networks_of_ucf101_drop_before_their_last_layer() -> None:
     assert MobileNetV2().dropout.p == 0.2
+    model = I3D()
+    assert model.dropout.p == 0.5
+    nn.init.normal_(model.head.bias)
+    model.dropout.p = 1.0  # nothing else reaches the last layer
+    torch.testing.assert_close(model(torch.rand(1, 3, 16, 193, 193)), model.head.bias[None])
 
 
 def test_inception_matches_a_plain_reading_of_its_branches() -> None:

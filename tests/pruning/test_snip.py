@@ -138,7 +138,7 @@ def test_a_layer_whose_output_is_not_used_has_no_largest_sparsity():
 
 @pytest.mark.parametrize(
     ("readers", "a", "b"),
-    [("any", [0, 1, 2], [0, 1]), ("all", [0], [1]), ("none", [0, 1, 2], [0, 1])],
+    [("any", [0, 1, 2], [0, 1]), ("all", [0], [0, 1]), ("none", [0, 1, 2], [0, 1])],
 )
 def test_whom_a_skip_neuron_must_be_of_use_to(readers, a, b):
     # a is read by b and, beside it, by the last layer.
@@ -151,7 +151,8 @@ def test_whom_a_skip_neuron_must_be_of_use_to(readers, a, b):
     connections = {
         "a": np.ones((3, 2), bool),
         "b": np.array([[0, 1, 0], [1, 0, 0]], bool),
-        # Reads a_0 and a_2; a_1 is read by b_0 alone, which lives on it alone.
+        # Reads a_0 and a_2; a_1 is read by b_0 alone, which lives on it alone, and stays without
+        # it by the rule "all": it goes backward last.
         "c": np.array([[1, 0, 1, 1, 1]] * 2, bool),
     }
     alive = remove_dead(graph, connections, readers)
@@ -181,7 +182,8 @@ def test_the_authors_rank_the_last_layer_and_count_biases(bias, a, b):
         "b": torch.tensor([[6.0, 0, 0], [0, 0, 5], [0, 4, 3]]),
         "c": torch.tensor([[10.0, 0, 1], [0, 0, 0]]),
     }
-    # Of 21 weights int(0.4 x 21) = 8 survive, c_00 and none of c's others: b_1 and b_2 go, and
-    # a_1 with them. With two biases int(0.4 x 23) = 9 do, the 1 among them: c reads b_2 as well.
-    alive = select_weights(graph, sensitivity, 0.6, rank_last=True, readers="all")
+    # Of 21 weights int(0.32 x 21) = 6 survive, down to the 5 of b_1, which dies with a_2: b_0 alone
+    # is left, and a_1, which it does not read, goes. With two biases int(0.32 x 23) = 7 do, the 4
+    # of b_2 among them. c is ranked and whole: with its own weights pruned it would not read b_2.
+    alive = select_weights(graph, sensitivity, 0.68, rank_last=True, readers="all")
     assert kept(graph, alive) == {"a": a, "b": b, "c": [0, 1]}

@@ -65,3 +65,19 @@ def test_optimizers_are_what_the_paper_uses():
     assert adam.param_groups[0]["amsgrad"] is True
     adamw = make_optimizer(OptimizerConfig(name="adamw", lr=1e-3), parameters)
     assert type(adamw) is torch.optim.AdamW
+
+
+def test_how_far_a_constant_gradient_moves():
+    """60 steps of a unit gradient at rate 1, momentum 0.9.
+
+    Dampened by 0.9 the buffer is 1 from the first step on: 60. With Nesterov's, which takes steps
+    of 1 + 0.9 b with b = 10 (1 - 0.9^t), it is 600 - 81 (1 - 0.9^60), 8.7 times as far.
+    """
+    for dampening, distance in ((0.9, 60.0), (0.0, 600 - 81 * (1 - 0.9**60))):
+        parameter = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+        config = OptimizerConfig(name="sgd", lr=1.0, weight_decay=0.0, dampening=dampening)
+        optimizer = make_optimizer(config, [parameter])
+        for _ in range(60):
+            parameter.grad = torch.ones_like(parameter)
+            optimizer.step()
+        assert parameter.item() == pytest.approx(-distance, rel=1e-9)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -32,23 +33,21 @@ def select_weights(
         sensitivity: |g| of every weight by layer, a row per neuron (Eq. 2; its normalisation does
             not change the order).
         sparsity: The share of weights to remove.
-        rank_last: Whether layers whose neurons must stay, the last one among them, lose weights,
-            too, and biases count among the weights, as with the paper's authors; if not, these
-            layers keep all of theirs. A fresh bias is zero, and so is its sensitivity.
+        rank_last: Whether layers whose neurons must stay, the last one among them, and biases are
+            ranked with the others, as with the paper's authors. These layers keep all their weights
+            in any case. A fresh bias is zero, and so is its sensitivity.
         readers: Which of the layers that read a neuron must need it (see `remove_dead`).
     """
-    ranked = [
-        name
-        for name, layer in graph.layers.items()
-        if name in sensitivity and (rank_last or graph.removable[layer.neurons].any())
-    ]
+    pruned = {n for n, layer in graph.layers.items() if graph.removable[layer.neurons].any()}
+    ranked = [n for n in graph.layers if n in sensitivity and (rank_last or n in pruned)]
     biases = [len(graph.layers[n]) for n in ranked if rank_last and f"{n}.bias" in graph.tensors]
     survives = {name: np.ones(rows.numel(), bool) for name, rows in sensitivity.items()}
     weights = [sensitivity[name].reshape(-1) for name in ranked]
     everything = torch.cat([*weights, torch.zeros(sum(biases))]).numpy()
     ends = np.cumsum([len(each) for each in weights])
     retained = np.split(top_k_mask(everything, sparsity), ends)
-    survives.update(zip(ranked, retained[:-1], strict=True))
+    masks = zip(ranked, retained[:-1], strict=True)
+    survives.update((name, mask) for name, mask in masks if name in pruned)
     connections = {name: _connections(graph.layers[name], rows) for name, rows in survives.items()}
     return remove_dead(graph, connections, readers)
 
@@ -72,6 +71,9 @@ def remove_dead(
 ) -> Alive:
     """Return the channels that signals still pass through: reached from before, and needed behind.
 
+    Forward first, then backward. No neuron is lost by a second turn: what a living neuron reads is
+    needed, unless readers is "all".
+
     Args:
         graph: The channel graph.
         connections: By layer, which input channel reaches which neuron.
@@ -80,23 +82,51 @@ def remove_dead(
             layer; "none" removes none for what is behind it: the paper's authors.
     """
     alive = graph.all_alive()
-    while True:
-        reached = ~graph.removable
-        uses, ignores = np.zeros(graph.classes, bool), np.zeros(graph.classes, bool)
-        spared = ~graph.removable
-        for name, layer in graph.layers.items():
-            if layer.is_depthwise:
-                spared[layer.inputs] |= readers == "all"
-            if layer.is_depthwise or name not in connections:
-                continue
-            live = connections[name] & alive[layer.inputs] & alive[layer.neurons][:, None]
-            reached[layer.neurons[live.any(1)]] = True
-            used = np.zeros(graph.classes, bool)
-            used[layer.inputs[live.any(0)]] = True
-            uses |= used
-            ignores[layer.inputs] |= ~used[layer.inputs]
-        needed = spared | {"any": uses, "all": ~ignores, "none": graph.all_alive()}[readers]
-        still = alive & reached & needed
-        if np.array_equal(still, alive):
-            return alive
-        alive = still
+    for keep in (_reached, partial(_needed, readers=readers)):
+        while not np.array_equal(still := alive & keep(graph, connections, alive), alive):
+            alive = still
+    return alive
+
+
+def _live(
+    graph: ChannelGraph, connections: Mapping[str, NDArray[np.bool_]], alive: Alive
+) -> Iterator[tuple[Layer, NDArray[np.bool_]]]:
+    """Yield layers with their living connections; depthwise ones decide nothing."""
+    for name, layer in graph.layers.items():
+        if not layer.is_depthwise and name in connections:
+            ends = alive[layer.inputs] & alive[layer.neurons][:, None]
+            yield layer, connections[name] & ends
+
+
+def _reached(
+    graph: ChannelGraph, connections: Mapping[str, NDArray[np.bool_]], alive: Alive
+) -> Alive:
+    """Return the channels that have an input."""
+    reached = ~graph.removable
+    for layer, live in _live(graph, connections, alive):
+        reached[layer.neurons[live.any(1)]] = True
+    return reached
+
+
+def _needed(
+    graph: ChannelGraph,
+    connections: Mapping[str, NDArray[np.bool_]],
+    alive: Alive,
+    readers: Readers,
+) -> Alive:
+    """Return the channels that layers behind them need."""
+    if readers == "none":
+        return graph.all_alive()
+    spared, uses = ~graph.removable, np.zeros(graph.classes, bool)
+    ignores = uses.copy()
+    for layer, live in _live(graph, connections, alive):
+        used = np.zeros(graph.classes, bool)
+        used[layer.inputs[live.any(0)]] = True
+        uses |= used
+        ignores[layer.inputs] |= ~used[layer.inputs]
+    if readers == "any":
+        return spared | uses
+    for layer in graph.layers.values():
+        if layer.is_depthwise:
+            spared[layer.inputs] = True
+    return spared | ~ignores

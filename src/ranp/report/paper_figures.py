@@ -196,23 +196,30 @@ def _curve(axes: Any, points: Curve, color: str, line: str, marker: str, label: 
 
 
 def draw_learning(
-    path: str | Path, runs: Mapping[str, Sequence[Mapping[str, Any]]], metric: str, name: str
+    path: str | Path,
+    runs: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]],
+    metric: str,
+    name: str,
 ) -> None:
     """Draw loss and metric against epochs and against time, as the paper's Fig. 5.
 
     Args:
         path: Path of the picture.
-        runs: By network, the lines that its epochs have stored.
+        runs: By network, the lines that the epochs of its runs have stored, a curve for each run.
         metric: Key of the metric; epochs without it are not drawn.
         name: Displayed name of the metric.
     """
     figure, grid = _grid(2, 2, 5.2, width=0.8 * _PAGE)
-    measured = {label: [e for e in epochs if "metrics" in e] for label, epochs in runs.items()}
-    longest = max(epochs[-1]["seconds"] for epochs in measured.values())
+    measured = [
+        (i, label if j == 0 else None, [epoch for epoch in epochs if "metrics" in epoch])
+        for i, (label, curves) in enumerate(runs.items())
+        for j, epochs in enumerate(curves)
+    ]
+    longest = max(epochs[-1]["seconds"] for *_, epochs in measured)
     unit, seconds = "hours", 3600.0
     if longest < 2 * 3600:
         unit, seconds = ("minutes", 60.0) if longest >= 2 * 60 else ("seconds", 1.0)
-    for i, (label, epochs) in enumerate(measured.items()):
+    for i, label, epochs in measured:
         numbers = [epoch["epoch"] for epoch in epochs]
         times = [epoch["seconds"] / seconds for epoch in epochs]
         losses = [epoch["loss"] for epoch in epochs]

@@ -160,16 +160,14 @@ def make_exhibit(
     columns: Iterable[Column],
     *,
     about: str | None = None,
-    one_seed: bool = False,
     draw: Callable[[Path, ComparisonTable], None] | None = None,
 ) -> Exhibit:
     """Return the table of some rows, and the figure if the paper has one.
 
-    A reader is told scale and data of the pairs, that there is one seed if only seed 0 is shown,
-    and what else is to be said about it.
+    A reader is told scale and data of the pairs, and what else is to be said about it.
     """
     cells = [cell for row in rows for cell in (*row.cells.all, *row.parts)]
-    paragraphs = [about_data(study, pairs, one_seed=one_seed), *([about] if about else [])]
+    paragraphs = [about_data(study, pairs), *([about] if about else [])]
 
     def table() -> ComparisonTable:
         return _make_table(study, title, [row.show(study) for row in rows], columns, paragraphs)
