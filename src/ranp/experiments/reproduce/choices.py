@@ -113,11 +113,11 @@ class Choices:
 
     def _cases(self, cell: Cell, network: NetworkConfig) -> Cases:
         name: str = cell["data"]
-        how = {"size": cell["size"], "seed": cell["seed"], "options": cell.get("options", {})}
+        options = {"size": cell["size"], "seed": cell["seed"], "options": cell.get("options", {})}
         if cell["cases"] is not None:
-            return open_cases(name, self.data[name], "train", fold=cell["fold"], **how)
+            return open_cases(name, self.data[name], "train", fold=cell["fold"], **options)
         classes = int(network.options["classes"])
-        return synthetic_cases(name, samples=cell["samples"], classes=classes, **how)
+        return synthetic_cases(name, samples=cell["samples"], classes=classes, **options)
 
     def rank(self, cell: Cell, place: Path) -> dict[str, Any]:
         """Compute the importance of every neuron, by layer."""
