@@ -114,8 +114,8 @@ def score(
     traced = pipeline.trace(
         model, loader, example_input=example_input, forward=forward, graph=graph
     )
-    how: dict[str, Any] = {"per": per, "weights": weights, "seed": seed}
-    scoring = _scoring(loss, forward, batches, needs_data=needs_data, **how)
+    settings: dict[str, Any] = {"per": per, "weights": weights, "seed": seed}
+    scoring = _scoring(loss, forward, batches, needs_data=needs_data, **settings)
     with ScoringBar(progress) as events:
         return pipeline.score(traced, rows, scoring, events)
 
@@ -279,10 +279,15 @@ def prune(
         InfeasibleError: A layer would lose all its neurons, or no pruning keeps the budgets.
     """
     target = _target(sparsity, {"memory": memory, "flops": flops, "params": params})
-    racing = _what_races(method, train, length)
+    racing = _race_arguments(method, train, length)
     row = THIN if racing else method
-    how: dict[str, Any] = {"lam": lam, "resource": resource, "multiple": multiple, "seed": seed}
-    choice = choice_for(unwrap(model), target, row, coupling=coupling, floor=floor, **how)
+    settings: dict[str, Any] = {
+        "lam": lam,
+        "resource": resource,
+        "multiple": multiple,
+        "seed": seed,
+    }
+    choice = choice_for(unwrap(model), target, row, coupling=coupling, floor=floor, **settings)
     if choice.method.needs_data and loader is None:
         raise UsageError(f"{method} scores with data; give a loader")
     check_init(init)
@@ -308,7 +313,7 @@ def prune(
         return prune_network(traced, target, step, choice, scoring, init=init, events=events)
 
 
-def _what_races(
+def _race_arguments(
     method: str | None, train: Train | None, length: int | None
 ) -> tuple[Train, int] | None:
     """Return the training function and length of a race; None if no race is asked for."""
@@ -437,11 +442,16 @@ def fit(  # noqa: D417
     budgets = parse_budgets(
         {"memory": memory, "flops": flops, "params": params, "latency": latency, **(budget or {})}
     )
-    racing = _what_races(method, train, length)
+    racing = _race_arguments(method, train, length)
     row = THIN if racing else method
     model = unwrap(model)
-    how: dict[str, Any] = {"lam": lam, "resource": resource, "multiple": multiple, "seed": seed}
-    choices = choices_to_try(model, row, budgets, coupling=coupling, floor=floor, **how)
+    settings: dict[str, Any] = {
+        "lam": lam,
+        "resource": resource,
+        "multiple": multiple,
+        "seed": seed,
+    }
+    choices = choices_to_try(model, row, budgets, coupling=coupling, floor=floor, **settings)
     peeked = peek(loader)
     shape = peeked.input_shape(forward)
     if loader is not None and peeked.first is None:

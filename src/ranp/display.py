@@ -24,11 +24,6 @@ def html_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[obje
     return f"<table><caption>{escape(title)}</caption>{head}<tbody>{body}</tbody></table>"
 
 
-def html_text(text: str) -> str:
-    """Return text as HTML, spaces and lines as they are."""
-    return f'<pre style="line-height: 1.2">{escape(text)}</pre>'
-
-
 def progress_bar(*columns: str | ProgressColumn, quiet: bool) -> Progress:
     """Return a progress bar on stderr that is removed at its end.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 Row = TypeVar("Row")
@@ -64,8 +64,13 @@ def suggest(name: str, known: Iterable[str]) -> str:
     if most >= _ALIKE:
         *first, last = [f"'{each}'" for each in known if likeness[each] == most][:_MOST]
         return f" Did you mean {', '.join(first)}{' or ' * bool(first)}{last}?"
-    more = f" and {len(known) - _MOST} more" if len(known) > _MOST else ""
-    return f" Known: {', '.join(known[:_MOST])}{more}." if known else ""
+    return f" Known: {first_of(known, _MOST)}." if known else ""
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """Return the first names, and how many more there are, such as "a, b and 3 more"."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def lookup(table: Mapping[str, Row], name: str, what: str) -> Row:

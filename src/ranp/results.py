@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from torch import nn
 
-from ranp.display import html_text
 from ranp.files import ensure_directory
 from ranp.pruning import Chooser, Scores
 from ranp.pruning.allocation import thin_layers
@@ -103,4 +103,4 @@ class Result:
         return f"{type(self).__name__}({self.plan!r})"
 
     def _repr_html_(self) -> str:
-        return html_text(str(self))
+        return f'<pre style="line-height: 1.2">{escape(str(self))}</pre>'

@@ -408,7 +408,7 @@ def test_more_generated_samples_begin_with_the_fewer(name):
     few, many = source(5), source(9)
     assert (few.number, many.number) == (2, 4)  # whole batches, at most as many samples
     assert few.settings == many.settings
-    for a, b, _ in zip(few.loader, many.loader, range(few.number), strict=False):
+    for a, b, _ in zip(few.batches.loader, many.batches.loader, range(few.number), strict=False):
         assert torch.equal(a["x"], b["x"]) and torch.equal(a["y"], b["y"])
     assert few.settings != source(5, batch=1).settings
     assert few.settings != source(5, size=32).settings

@@ -6,7 +6,7 @@ Imports torch: commands import this module when they run.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ class Source:
     """What to score with.
 
     Attributes:
-        loader: Yields batches; None where weights alone are scored.
+        batches: Loader and its first batch; empty where weights alone are scored.
         loss: `loss(output, target)` -> scalar tensor.
         number: How many batches there are, if known.
         about: One-line description.
@@ -49,23 +49,12 @@ class Source:
         batch: Samples of a batch of the user's own loader; None for other sources.
     """
 
-    loader: Iterable[Any] | None
+    batches: Batches
     loss: Any
     number: int | None
     about: str
     settings: Mapping[str, Any]
     batch: int | None = None
-
-    @property
-    def batches(self) -> Batches:
-        """The batches; errors of the loader are the user's."""
-        return Batches(None if self.loader is None else BlamedLoader(self.loader))
-
-    def peek(self) -> Batches:
-        """Return the batches, the first one looked at."""
-        with blame("the loader, asked for batch 1,"):
-            peeked = peek(self.loader)
-        return replace(replace(self, loader=peeked.loader).batches, first=peeked.first)
 
     def scoring(self, options: ScoringOptions, seed: int, **more: Any) -> Scoring:
         """Return how to score with it; `more` are other fields of `Scoring`."""
@@ -113,7 +102,7 @@ def open_source(
         batches: Batches if samples were not asked for; as many as hold 8 samples if None.
     """
     if not any(method.needs_data for method in methods):
-        return Source(None, cross_entropy, None, "its weights alone", {})
+        return Source(Batches(), cross_entropy, None, "its weights alone", {})
     data, loss = options.data, options.loss
     function = load_object(loss, "loss") if loss else cross_entropy
     if not callable(function):
@@ -152,16 +141,14 @@ def open_source(
         "volume": "x".join(map(str, volume(network, options.size))),
     }
     about = f"{number * batch} samples of {name}"
-    return Source(loader, function, number, about, settings)
+    return Source(_peek(loader), function, number, about, settings)
 
 
 def _from_loader(
     name: str, samples: int | None, batches: int | None, loss: Any, settings: Mapping[str, Any]
 ) -> Source:
     """Return what the user's own loader yields, as far as samples were asked for."""
-    loader = load_loader(name, "data")
-    with blame("the loader, asked for batch 1,"):
-        peeked = peek(loader)
+    peeked = _peek(load_loader(name, "data"))
     if peeked.first is None:
         raise UsageError(f"data '{name}' is empty: it yields no batch")
     size = batch_size(peeked.first)
@@ -172,7 +159,15 @@ def _from_loader(
         )
     number = batches if batches and samples is None else (samples or DEFAULT_SAMPLES) // size or 1
     about = f"at most {number} batches of {size} from {name}"
-    return Source(peeked.loader, loss, number, about, {"data": name, **settings}, size)
+    return Source(peeked, loss, number, about, {"data": name, **settings}, size)
+
+
+def _peek(loader: Iterable[Any]) -> Batches:
+    """Look at a loader's first batch; its errors are the user's, here and later."""
+    with blame("the loader, asked for batch 1,"):
+        peeked = peek(loader)
+    assert peeked.loader is not None
+    return Batches(BlamedLoader(peeked.loader), peeked.first)
 
 
 def _cases(network: Network, data: str | None, samples: int, size: int | None, seed: int) -> Any:

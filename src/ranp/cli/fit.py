@@ -119,7 +119,7 @@ def command(
     try:
         with listener:
             result = fit_network(
-                replace(traced, batches=source.peek()),
+                replace(traced, batches=source.batches),
                 budgets,
                 step,
                 choices,

@@ -89,7 +89,7 @@ def command(
     )
     with output.infeasible_as_json(net.name, choice.method.name, sparsity), listener:
         result = prune_network(
-            net.trace(source.peek(), choosing.protect),
+            net.trace(source.batches, choosing.protect),
             target,
             TrainingStep(batch=together, sample=net.input_shape[1:], device=default_device()),
             choice,

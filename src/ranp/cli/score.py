@@ -63,8 +63,8 @@ def command(
         typer.echo(f"Interrupted. Score the rest: {go_on}", err=True)
 
     with ScoringListener(output, keep=out, on_interrupt=interrupted) as listener:
-        how = source.scoring(scoring, seed, resume=before)
-        scores = score(traced, methods, how, listener)
+        settings = source.scoring(scoring, seed, resume=before)
+        scores = score(traced, methods, settings, listener)
     _show(output, net.name, traced, scores, out)
     following = next_command(
         context, "search", net.name, method=methods[0].name, scores=out, without=SCORING

@@ -58,9 +58,9 @@ def command(
             lambda kept: next_command(context, "search", net.name, scores=kept, without=SCORING),
         ),
     )
-    how = source.scoring(scoring, choosing.seed, scores=loaded)
+    settings = source.scoring(scoring, choosing.seed, scores=loaded)
     with output.infeasible_as_json(net.name, choice.method.name, 0.0), listener:
-        chooser = make_chooser(traced, choice, how, listener)
+        chooser = make_chooser(traced, choice, settings, listener)
         largest = chooser.max_sparsity(rule)
         coupled = chooser.max_sparsity("coupled")
     if output.as_json:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,19 +98,11 @@ def _frame_files(folder: Path) -> list[Path]:
 
 def _read_frame(path: Path) -> NDArray[np.uint8]:
     """Decode a picture."""
-    av = _import_av()
-    try:
-        with path.open("rb") as file, av.open(file, mode="r") as container:
-            stream = container.streams.video[0]
-            if not (0 < stream.width <= MAX_EDGE and 0 < stream.height <= MAX_EDGE):
-                raise IntegrityError(f"'{path}' claims {stream.width}x{stream.height} pixels")
-            stream.codec_context.options = {"err_detect": "explode"}
-            (frame,) = container.decode(stream)
-            if frame.is_corrupt:
-                raise IntegrityError(f"'{path}' is damaged; fetch it again")
-            return np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
-    except (av.FFmpegError, OSError, ValueError, EOFError, IndexError, MemoryError) as error:
-        raise IntegrityError(f"'{path}' is damaged or not a picture: {error}") from error
+    with _opened(path, "picture") as (container, stream):
+        (frame,) = container.decode(stream)
+        if frame.is_corrupt:
+            raise IntegrityError(f"'{path}' is damaged; fetch it again")
+        return np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
 
 
 def count_frames(path: Path) -> int:
@@ -134,12 +126,12 @@ def count_frames(path: Path) -> int:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
-    """Yield a video's container and its only video stream; turn FFmpeg's errors into ours."""
+def _opened(path: Path, what: Literal["video", "picture"] = "video") -> Iterator[tuple[Any, Any]]:
+    """Yield a file's container and its only video stream; turn FFmpeg's errors into ours."""
     av = _import_av()
     damage = (av.FFmpegError, OSError, ValueError, EOFError, MemoryError)
     with (
-        blame_file(path, damage, "is damaged or not a video", "; fetch it again"),
+        blame_file(path, damage, f"is damaged or not a {what}", "; fetch it again"),
         path.open("rb") as file,  # not by name: FFmpeg would take some for URLs or patterns
         av.open(file, mode="r") as container,
     ):
@@ -153,7 +145,7 @@ def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
         stream.codec_context.thread_count = 1  # the loader's workers are the parallelism
         if not (0 < stream.width <= MAX_EDGE and 0 < stream.height <= MAX_EDGE):
             raise IntegrityError(f"'{path}' claims frames of {stream.width}x{stream.height}")
-        if not 0 < stream.frames <= MAX_FRAMES:
+        if what == "video" and not 0 < stream.frames <= MAX_FRAMES:
             raise IntegrityError(f"'{path}' claims {stream.frames} frames")
         stream.codec_context.options = {"err_detect": "explode"}  # conceal nothing
         yield container, stream

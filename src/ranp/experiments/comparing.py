@@ -208,8 +208,8 @@ def compare(
     names = checked_methods(methods, also=(RACE,))
     store = Store(Path(out) / "cells", code=code_fingerprint(train), recompute=recompute)
     given: dict[str, Any] = {"score_with": score_with, "example_input": example_input, "name": name}
-    how: dict[str, Any] = {"lam": lam, "coupling": coupling, "floor": floor}
-    allocator = make_allocator(build, train, store, **given, **how)
+    settings: dict[str, Any] = {"lam": lam, "coupling": coupling, "floor": floor}
+    allocator = make_allocator(build, train, store, **given, **settings)
     racing = None
     if RACE in names:
         if length is None:

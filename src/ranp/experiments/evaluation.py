@@ -157,7 +157,10 @@ def _at_budget(
     runs: Runs, text: str, by_method: Mapping[str, Mapping[int, dict[str, Any]]]
 ) -> dict[str, Any]:
     """Return all methods at one budget."""
-    accuracies = {method: _accuracies(by_seed) for method, by_seed in by_method.items()}
+    accuracies = {
+        method: {seed: run["accuracy"] for seed, run in runs.items() if run["outcome"] == "trained"}
+        for method, runs in by_method.items()
+    }
     # The same network under two names is one test, not two to be corrected for.
     twins = {name: of for name, of in SAME_AT_A_BUDGET.items() if {name, of} <= accuracies.keys()}
     distinct = {name: values for name, values in accuracies.items() if name not in twins}
@@ -175,7 +178,7 @@ def _at_budget(
         "least_flip_p": least_flip_p(seeds),
         "against_full": _against(runs.reference, FULL, "the full network", accuracies, differences),
         "against_thin": _against_thin(runs.reference, accuracies, differences),
-        "conclusion": _conclusion(runs.reference, differences, seeds),
+        "conclusion": conclude(runs.reference, differences, seeds),
         "cautions": _cautions(
             {name: by_seed for name, by_seed in by_method.items() if name not in twins}
         ),
@@ -213,16 +216,6 @@ def _against(
     tested = differences.get(other) or differences.get(SAME_AT_A_BUDGET.get(other, ""))
     corrected = None if tested is None else tested.p_holm
     return describe_difference(reference, called, replace(difference, p_holm=corrected))
-
-
-def _conclusion(reference: str | None, differences: Mapping[str, Difference], seeds: int) -> str:
-    if reference is None or not seeds:
-        return f"{reference or 'Nothing'} was not trained at this budget: nothing can be said."
-    return conclude(reference, differences, seeds)
-
-
-def _accuracies(runs: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
-    return {seed: run["accuracy"] for seed, run in runs.items() if run["outcome"] == "trained"}
 
 
 def _differences(
@@ -267,14 +260,9 @@ def _row(
             key=abs,
             default=None,
         ),
-        "difference": None if difference is None else _plain(difference),
+        "difference": None if difference is None else difference.to_dict(),
         "runs": [{"seed": seed, **run} for seed, run in runs.items()],
     }
-
-
-def _plain(difference: Difference) -> dict[str, Any]:
-    tests = {"p": difference.p, "p_flip": difference.p_flip, "p_holm": difference.p_holm}
-    return {**asdict(difference.summary), **tests}
 
 
 def _cautions(runs: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> list[str]:

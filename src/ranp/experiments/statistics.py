@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -57,6 +57,11 @@ class Difference:
     p: float | None
     p_flip: float | None
     p_holm: float | None = None
+
+    def to_dict(self) -> dict[str, float | None]:
+        """Return summary and p-values as plain values."""
+        tests = {"p": self.p, "p_flip": self.p_flip, "p_holm": self.p_holm}
+        return {**asdict(self.summary), **tests}
 
 
 def summarise(values: Sequence[float]) -> Summary:
@@ -153,14 +158,16 @@ def describe_difference(method: str, other: str, difference: Difference) -> str:
     )
 
 
-def conclude(reference: str, differences: Mapping[str, Difference], seeds: int) -> str:
+def conclude(reference: str | None, differences: Mapping[str, Difference], seeds: int) -> str:
     """Return a sentence on what the data support about the reference, and what they do not.
 
     Args:
-        reference: Name of the method that the others are compared with.
+        reference: Name of the method that the others are compared with; None if nothing is pruned.
         differences: Differences of the others from it, with `p_holm`.
-        seeds: Number of seeds in the comparison.
+        seeds: Number of seeds that the reference was trained with.
     """
+    if reference is None or not seeds:
+        return f"{reference or 'Nothing'} was not trained at this budget: nothing can be said."
     if not differences:
         return f"Nothing was trained that {reference} could be compared with."
     tested = {name: each for name, each in differences.items() if each.p_holm is not None}
@@ -190,7 +197,8 @@ def conclude(reference: str, differences: Mapping[str, Difference], seeds: int) 
             f"{head}no statement that {reference} is more or less accurate than "
             f"{_listed(undecided, 'or')}"
         )
-    sentence += f" (paired t-test, Holm-corrected over {_count(len(tested), 'method')}, 5 %)"
+    methods = "1 method" if len(tested) == 1 else f"{len(tested)} methods"
+    sentence += f" (paired t-test, Holm-corrected over {methods}, 5 %)"
     smallest = min(each.summary.n for each in tested.values())
     least = least_flip_p(smallest)
     if least >= LEVEL:
@@ -203,10 +211,6 @@ def conclude(reference: str, differences: Mapping[str, Difference], seeds: int) 
 
 def _seeds(n: int) -> str:
     return "One seed" if n == 1 else f"{n} seeds"
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}{'' if n == 1 else 's'}"
 
 
 def _listed(names: Sequence[str], word: str = "and") -> str:

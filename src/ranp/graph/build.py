@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 import ranp.graph.rules  # noqa: F401  (fills the registry of rules)
-from ranp.errors import TraceError, UsageError, suggest
+from ranp.errors import TraceError, UsageError, first_of, suggest
 from ranp.graph.attributes import update_channel_counts
 from ranp.graph.batching import describe_batch
 from ranp.graph.channel_graph import Alive, ChannelGraph, Layer
@@ -255,7 +255,7 @@ def _unreached(model: nn.Module, graph: ChannelGraph) -> list[str]:
     missed = [n for n, module in model.named_modules() if is_layer(module) and n not in reached]
     if not missed:
         return []
-    shown = ", ".join(f"'{name}'" for name in missed[:3]) + (" ..." if len(missed) > 3 else "")
+    shown = first_of([f"'{name}'" for name in missed], 3)
     return [
         f"{len(missed)} layers that the forward does not call keep all their channels ({shown}); a "
         "forward that does will fail: name what switches it, such as "

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ranp.errors import first_of
 from ranp.graph import IS_OUTPUT, Alive, ChannelGraph, Layer
 from ranp.pruning.coupling import ChannelGroup
 from ranp.pruning.equations import check_sparsity
@@ -153,10 +154,8 @@ def thin_layers(graph: ChannelGraph, alive: Alive) -> list[str]:
     """
     layers, single, notes = graph.layers.items(), single_neuron_layers(graph, alive), []
     if single:
-        others = f" and {len(single) - 1} more" if len(single) > 1 else ""
-        notes.append(
-            f"layer '{single[0]}'{others} keeps a single channel; prune less, or give floor='auto'"
-        )
+        named = first_of([f"'{name}'" for name in single], 1)
+        notes.append(f"layer {named} keeps a single channel; prune less, or give floor='auto'")
     heads = {name: int(alive[h.inputs].sum()) for name, h in layers if _is_output(graph, h)}
     short = [
         (left, name)

@@ -101,7 +101,11 @@ def synflow(model: nn.Module, graph: ChannelGraph, weights: LayerWeights) -> dic
     """
 
     def flow() -> Tensor:
-        args, kwargs = pytree.tree_map_only(Tensor, _ones_if_float, graph.inputs.materialize())
+        args, kwargs = pytree.tree_map_only(
+            Tensor,
+            lambda x: torch.ones_like(x) if x.is_floating_point() else x,
+            graph.inputs.materialize(),
+        )
         outputs = [t for t in tensors_in(model(*args, **kwargs)) if t.is_floating_point()]
         return torch.stack([t.double().sum() for t in outputs]).sum()
 
@@ -129,10 +133,6 @@ def _gradients(value: Tensor, used: Gradients, *, create_graph: bool = False) ->
 
 def _loss(model: nn.Module, batch: Any, forward: Forward, share: float) -> Tensor:
     return checked_loss(forward(model, batch)) * share
-
-
-def _ones_if_float(x: Tensor) -> Tensor:
-    return torch.ones_like(x) if x.is_floating_point() else x
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from ranp.errors import IntegrityError
+from ranp.errors import IntegrityError, first_of
 from ranp.pruning.equations import mask_gradient_
 from ranp.pruning.statistics import PerBatch, PerGradient, Statistic
 from ranp.pruning.weights import LayerWeights
@@ -163,11 +163,10 @@ class MaskGradients:
         gathered = [v for (_, name), v in self._pending.items() if name in names]
         if not names or any(bool(values.any()) for values in gathered):
             return
-        shown = ", ".join(f"'{name}'" for name in names[:3])
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        shown = first_of([f"'{name}'" for name in names], 3)
         raise IntegrityError(
             f"batch {self._number} gives no signal: the gradients of all layers that could lose "
-            f"neurons ({shown}{more}) are zero; check that the loss depends on the output, that "
+            f"neurons ({shown}) are zero; check that the loss depends on the output, that "
             "the batch has samples and labels, and that the network is not dead"
         )
 

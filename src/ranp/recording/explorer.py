@@ -8,7 +8,6 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ranp.display import MIB
 from ranp.pruning import METHODS, Chooser
@@ -140,11 +139,8 @@ def _ranking(
     values = [np.concatenate([importance[layer] for layer in block]) for block in blocks]
     return {
         "thresholds": [rounded(float(ranked[k - 1])) if k else None for k in kept],
-        "quantiles": [_quantiles(of_block) for of_block in values],
+        "quantiles": [  # of each block, and then its mean
+            [rounded(float(v)) for v in (*np.percentile(block, QUANTILES), block.mean())]
+            for block in values
+        ],
     }
-
-
-def _quantiles(values: NDArray[np.float64]) -> list[float]:
-    """Return the importance of neurons at `QUANTILES` percent, then its mean."""
-    found = np.percentile(values, QUANTILES)
-    return [rounded(float(v)) for v in (*found, values.mean())]

@@ -42,7 +42,8 @@ def draw_comparison(path: str | Path, result: Result) -> None:
         axes.set_axisbelow(True)
         clean(axes)
     grid[0][0].set_ylim(len(methods) - 0.4, -0.6)
-    _within_bounds(grid[0][0])
+    low, high = grid[0][0].get_xlim()
+    grid[0][0].set_xlim(max(low, 0.0), min(high, 100.0))  # intervals may exceed 0 and 100 %
     figure.text(
         0.99,
         0.01,
@@ -84,9 +85,3 @@ def _method(axes: Any, row: Mapping[str, Any], place: int, color: str) -> None:
     circles = {"markersize": 4.5, "mfc": "white", "mec": color, "clip_on": False, "zorder": 3}
     axes.plot(runs, [place] * len(runs), "o", **circles)
     axes.plot(100 * accuracy["mean"], place, "D", color=color, markersize=6.5, zorder=4)
-
-
-def _within_bounds(axes: Any) -> None:
-    """End the axis at 0 and 100 %, which intervals may exceed."""
-    low, high = axes.get_xlim()
-    axes.set_xlim(max(low, 0.0), min(high, 100.0))

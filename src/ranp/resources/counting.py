@@ -22,6 +22,7 @@ What a training step really takes is in `ranp.resources.training_memory`.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -161,13 +162,13 @@ def count(
     """
     if not isinstance(graph, ChannelGraph):
         graph = build_graph(model, graph)
-    counted = _count(model, graph, graph.all_alive() if alive is None else alive, convention)
-    columns = counted.columns.values()
+    alive = graph.all_alive() if alive is None else alive
+    kinds, columns, not_counted = _count(model, graph, alive, convention)
     layers = (
-        LayerCost(name, kind, *(int(column.get(name, 0)) for column in columns))
-        for name, kind in counted.kinds.items()
+        LayerCost(name, kind, *(int(column.get(name, 0)) for column in columns.values()))
+        for name, kind in kinds.items()
     )
-    return Costs(convention, tuple(layers), counted.not_counted)
+    return Costs(convention, tuple(layers), not_counted)
 
 
 def count_choices(
@@ -184,70 +185,59 @@ def count_choices(
         By column ("neurons", "flops", "parameters", "activations"), an array [modules, choices];
         modules are in the order of `count(model, graph).layers`.
     """
-    counted = _count(model, graph, choices, "paper")
+    kinds, columns, _ = _count(model, graph, choices, "paper")
     each = choices.shape[1]
     return {
-        key: np.stack([np.broadcast_to(column.get(name, 0), each) for name in counted.kinds])
-        for key, column in counted.columns.items()
+        key: np.stack([np.broadcast_to(column.get(name, 0), each) for name in kinds])
+        for key, column in columns.items()
     }
-
-
-@dataclass(frozen=True)
-class _Counted:
-    """Classes of the counted modules, what each costs by column, and what has no formula."""
-
-    kinds: dict[str, str]
-    columns: dict[str, dict[str, Count]]
-    not_counted: tuple[str, ...]
 
 
 def _count(
     model: nn.Module, graph: ChannelGraph, alive: NDArray[np.bool_], convention: Convention
-) -> _Counted:
+) -> tuple[dict[str, str], dict[str, dict[str, Count]], tuple[str, ...]]:
+    """Return classes of the counted modules, what each costs by column, and what has no formula."""
     if convention not in CONVENTIONS:
-        raise UsageError(f"unknown convention '{convention}': use paper, appendix or macs")
+        known = ", ".join(CONVENTIONS)
+        raise UsageError(f"convention must be one of {known}, got '{convention}'")
     model = unwrap(model)
     modules = dict(model.named_modules())
     kinds: dict[str, str] = {}
-    flops: dict[str, Count] = {}
-    activations: dict[str, Count] = {}
+    flops: dict[str, Count] = defaultdict(int)
+    activations: dict[str, Count] = defaultdict(int)
+    parameters: dict[str, Count] = defaultdict(int)
     not_counted: dict[str, None] = {}
     for call in graph.calls:
         kinds.setdefault(call.name, call.kind)
-        activations[call.name] = activations.get(call.name, 0) + measure(call.output, alive)
+        activations[call.name] += measure(call.output, alive)
         if convention != "macs":
             cost = operations(modules[call.name], call, graph, alive, convention)
             if cost is None:
                 not_counted[f"{call.name} ({call.kind})"] = None
-            flops[call.name] = flops.get(call.name, 0) + (0 if cost is None else cost)
+            flops[call.name] += 0 if cost is None else cost
     if convention == "macs":
         for contraction in graph.contractions:
             name = contraction.module
             kinds.setdefault(name, type(modules[name]).__name__)
-            flops[name] = flops.get(name, 0) + measure(contraction.extent, alive)
-    parameters: dict[str, Count] = {}
+            flops[name] += measure(contraction.extent, alive)
     for owner, extent in parameter_extents(model, graph):
-        parameters[owner] = parameters.get(owner, 0) + measure(extent, alive)
+        parameters[owner] += measure(extent, alive)
     neurons: dict[str, Count] = {
         name: alive[layer.neurons].sum(axis=0) for name, layer in graph.layers.items()
     }
     for name in (*parameters, *neurons):
-        kinds.setdefault(name, _kind(modules, name))
+        kinds.setdefault(name, type(modules[name]).__name__ if name in modules else "function")
     columns = {
         "neurons": neurons,
         "flops": flops,
         "parameters": parameters,
         "activations": activations,
     }
-    return _Counted(kinds, columns, tuple(not_counted))
-
-
-def _kind(modules: dict[str, nn.Module], name: str) -> str:
-    return type(modules[name]).__name__ if name in modules else "function"
+    return kinds, columns, tuple(not_counted)
 
 
 def parameter_extents(model: nn.Module, graph: ChannelGraph) -> Iterator[tuple[str, Extent]]:
-    """Owning module and extent of every parameter; those of a parametrization are its module's."""
+    """Yield owner and extent of every parameter; those of a parametrization are its module's."""
     for name, tensor in model.named_parameters():
         module, parametrized, _ = name.partition(".parametrizations.")
         owner = module if parametrized else name.rpartition(".")[0]

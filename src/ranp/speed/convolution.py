@@ -207,7 +207,7 @@ class _Convolution(torch.autograd.Function):
     ) -> Tensor:
         x = as_layout(x, layout)
         ctx.save_for_backward(x, weight)
-        ctx.how = (g, route, layout)
+        ctx.settings = (g, route, layout)
         if is_last and route.forward == "matmul":
             return owned(_pointwise_standard(x, weight.flatten(1), bias))
         y = FORWARD[route.forward](x, weight, bias, g)
@@ -216,7 +216,7 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         x, weight = ctx.saved_tensors
-        g, route, layout = ctx.how
+        g, route, layout = ctx.settings
         wants_data, wants_weight, wants_bias, *_ = ctx.needs_input_grad
         by_bias = grad.sum((0, 2, 3, 4)) if wants_bias else None
         is_product = route.data == route.weight == "matmul"  # of either layout, at no cost
@@ -248,9 +248,9 @@ class RoutedConv3d(nn.Conv3d):
         """Map (N, in_channels, D, H, W) to (N, out_channels, ...)."""
         if not is_plain(x) or self.weight.dtype != torch.float32:
             return super().forward(x)
-        how = (Geometry.of(self), self.route, self.layout, self.is_last)
+        settings = (Geometry.of(self), self.route, self.layout, self.is_last)
         out: Tensor = _Convolution.apply(  # type: ignore[no-untyped-call]
-            x, self.weight, self.bias, *how
+            x, self.weight, self.bias, *settings
         )
         return out
 

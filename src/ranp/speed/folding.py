@@ -51,7 +51,9 @@ def fold_norms(model: nn.Module, x: Tensor) -> list[str]:
 def followers(
     model: nn.Module, x: Tensor, is_wanted: Callable[[nn.Module], bool]
 ) -> dict[str, nn.modules.conv._ConvNd]:
-    """Modules whose input is just what a convolution gave, and that convolution; both called once.
+    """Return modules whose input is the output of a convolution, and that convolution.
+
+    Both are called once.
 
     Args:
         model: The network.
@@ -76,9 +78,9 @@ def followers(
         for module in model.modules():
             if isinstance(module, _Conv) or is_wanted(module):
                 hooks.enter_context(module.register_forward_hook(after))
-        given_out = list(tensors_in(model(x)))
+        results = list(tensors_in(model(x)))
     # The outputs of the network itself must not change.
-    outer = {conv for y, _, conv in outputs if any(y is out for out in given_out)}
+    outer = {conv for y, _, conv in outputs if any(y is out for out in results)}
     names = {module: name for name, module in model.named_modules()}
     return {
         names[module]: conv

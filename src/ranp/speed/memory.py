@@ -1,4 +1,4 @@
-"""Memory that is given back to the system has to be taken again, page by page.
+"""Memory that is returned to the system must be allocated again, page by page.
 
 glibc returns every freed block above a threshold (at most 32 MiB) at once. The activations of a 3D
 network are of that size: each operation writes to pages that the system must first find and clear,

@@ -281,8 +281,10 @@ def _rerouted(
             routes[name] = Route("matmul", "matmul", "matmul")
         else:
             routes[name] = choose_route(module, shape, layout, mode, cache)
-        how = {"route": routes[name], "layout": layout, "is_last": is_last}
-        candidate = replace_module(candidate, module, rebuilt_as(RoutedConv3d, module, **how))
+        attributes = {"route": routes[name], "layout": layout, "is_last": is_last}
+        candidate = replace_module(
+            candidate, module, rebuilt_as(RoutedConv3d, module, **attributes)
+        )
     if layout == "channels-last":
         for module in list(candidate.modules()):
             if type(module) is nn.BatchNorm3d:

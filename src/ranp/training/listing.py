@@ -29,7 +29,8 @@ def _summary(run: Path) -> dict[str, Any]:
     try:
         config = read_file(run / "config.json", "run")["config"]
         summary |= {key: config[key] for key in ("recipe", "epochs")}
-        summary["method"] = _method(run)
+        if (run / "plan.json").exists():
+            summary["method"] = str(read_file(run / "plan.json", "plan")["method"])
         summary["done"] = max((line["epoch"] for line in read_epochs(run)), default=0)
         if not (run / "record.json").exists():
             return {**summary, "state": "not finished"}
@@ -46,9 +47,3 @@ def _summary(run: Path) -> dict[str, Any]:
         "gflops": costs.get("gflops"),
         "seconds": record["seconds"],
     }
-
-
-def _method(run: Path) -> str | None:
-    if not (run / "plan.json").exists():
-        return None
-    return str(read_file(run / "plan.json", "plan")["method"])

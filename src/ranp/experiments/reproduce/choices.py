@@ -113,11 +113,11 @@ class Choices:
 
     def _cases(self, cell: Cell, network: NetworkConfig) -> Cases:
         name: str = cell["data"]
-        how = {"size": cell["size"], "seed": cell["seed"], "options": cell.get("options", {})}
+        options = {"size": cell["size"], "seed": cell["seed"], "options": cell.get("options", {})}
         if cell["cases"] is not None:
-            return open_cases(name, self.data[name], "train", fold=cell["fold"], **how)
+            return open_cases(name, self.data[name], "train", fold=cell["fold"], **options)
         classes = int(network.options["classes"])
-        return synthetic_cases(name, samples=cell["samples"], classes=classes, **how)
+        return synthetic_cases(name, samples=cell["samples"], classes=classes, **options)
 
     def rank(self, cell: Cell, place: Path) -> dict[str, Any]:
         """Compute the importance of every neuron, by layer."""
@@ -174,7 +174,8 @@ class Choices:
 
     def _chosen(self, cell: Cell, chooser: Chooser) -> tuple[float, Alive, dict[str, Any]]:
         """Return sparsity, living channels, and what else was found on the way."""
-        amount, floored = cell["amount"], _floored(chooser)
+        amount = cell["amount"]
+        floored = replace(chooser, choice=replace(chooser.choice, floor=1))
         if "sparsity" in amount:
             return amount["sparsity"], floored.choose(amount["sparsity"]), {}
         if "of_largest" in amount:
@@ -203,10 +204,6 @@ class Choices:
 
     def _scores(self, cell: Cell) -> Scores:
         return _load_scores(self.store.complete_place(cell["scores"]) / SCORES)
-
-
-def _floored(chooser: Chooser) -> Chooser:
-    return replace(chooser, choice=replace(chooser.choice, floor=1))
 
 
 def _traced(cell: Cell) -> Traced:

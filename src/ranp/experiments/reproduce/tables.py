@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ranp.errors import first_of
 from ranp.experiments.evaluation import distinct
 from ranp.experiments.paper import RESOURCES, printed
 from ranp.experiments.reproduce.choices import Amount
@@ -324,10 +325,9 @@ def _note(study: Study, row: TableRow) -> str | None:
         layer: None for cell in row.cells.choices for layer in study.result(cell).get("emptied", ())
     }
     if emptied:
-        layers = ", ".join(f"`{layer}`" for layer in list(emptied)[:3])
-        more = f" and {len(emptied) - 3} more" if len(emptied) > 3 else ""
+        layers = first_of([f"`{layer}`" for layer in emptied], 3)
         notes.append(
-            f"At this sparsity {layers}{more} would lose all neurons, and keep one each: it is "
+            f"At this sparsity {layers} would lose all neurons, and keep one each: it is "
             "beyond the largest feasible sparsity."
         )
     runs = len(row.cells.trainings)

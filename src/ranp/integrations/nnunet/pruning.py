@@ -156,20 +156,20 @@ def prune_plans(
     with open_trainer(folder.name, configuration, plans, fold, trainer) as opened, seeded(seed):
         task = _Task.of(opened, device)
         tell(f"Scoring {batches} batches of {folder.name} {configuration}, fold {fold}.")
-        how: dict[str, Any] = {"batches": batches, "seed": seed}
+        options: dict[str, Any] = {"batches": batches, "seed": seed}
         given = {"coupling": coupling, "floor": floor}
-        how |= {each: value for each, value in given.items() if value is not None}
+        options |= {each: value for each, value in given.items() if value is not None}
         if method == RACE:
             steps = epochs or opened.num_epochs, iterations or opened.num_iterations_per_epoch
             loop = TrainerLoop(folder.name, configuration, plans, fold, trainer, *steps)
             limits = candidates, DEFAULT_COST if cost is None else cost
-            raced, result = task.race(loop, budgets, *limits, pages / RACE, tell, **how)
+            raced, result = task.race(loop, budgets, *limits, pages / RACE, tell, **options)
             raced.save(pages / RACE, command or None)
             memories = task.memories(result)
         else:
-            how |= {"method": method, "init": "keep"}
+            options |= {"method": method, "init": "keep"}
             result, memories = (
-                task.fit(budgets, how) if sparsity is None else task.prune(sparsity, how)
+                task.fit(budgets, options) if sparsity is None else task.prune(sparsity, options)
             )
     full = opened.configuration_manager.configuration
     about = SlimConfiguration(
@@ -245,7 +245,7 @@ class _Task:
         return cls(trainer.network, chain([first], loader), trainer.loss, step, first, digest)
 
     def fit(
-        self, budgets: Mapping[str, Amount | None], how: Mapping[str, Any]
+        self, budgets: Mapping[str, Amount | None], options: Mapping[str, Any]
     ) -> tuple[Result, Mapping[str, TrainingMemory]]:
         """Prune just as much as the budgets ask for."""
         step = self.step
@@ -261,17 +261,22 @@ class _Task:
             optimizer=step.optimizer,
             precision=step.precision,
             device=step.device,
-            **how,
+            **options,
         )
         return fitted, fitted.memory
 
     def prune(
-        self, sparsity: float, how: Mapping[str, Any]
+        self, sparsity: float, options: Mapping[str, Any]
     ) -> tuple[Result, Mapping[str, TrainingMemory]]:
         """Prune to a sparsity."""
         example = (1, *self.step.sample)
         result = prune(
-            self.network, self.loader, self.loss, sparsity=sparsity, example_input=example, **how
+            self.network,
+            self.loader,
+            self.loss,
+            sparsity=sparsity,
+            example_input=example,
+            **options,
         )
         return result, self.memories(result)
 
