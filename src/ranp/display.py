@@ -35,5 +35,9 @@ def progress_bar(*columns: str | ProgressColumn, quiet: bool) -> Progress:
     from rich.progress import Progress
 
     console = Console(stderr=True)
-    hidden = quiet or not (console.is_terminal or console.is_jupyter)
+    if console.is_jupyter and not quiet:
+        from ranp.notebook import NotebookProgress
+
+        return NotebookProgress(*columns)
+    hidden = quiet or not console.is_terminal
     return Progress(*columns, console=console, disable=hidden, transient=True)

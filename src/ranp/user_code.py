@@ -151,7 +151,12 @@ def describe_failure(error: BaseException) -> str:
     """
     first = next(iter(str(error).strip().splitlines()), "")[:300].rstrip(".;")
     what = f"{type(error).__name__}: {first}" if first else type(error).__name__
-    return f"{what}{_innermost(traceback.extract_tb(error.__traceback__))}"
+    return f"{what}{failing_line(error)}"
+
+
+def failing_line(error: BaseException) -> str:
+    """Return the innermost line of the user's that an error comes from, as `calling_line` does."""
+    return _innermost(traceback.extract_tb(error.__traceback__))
 
 
 def calling_line() -> str:

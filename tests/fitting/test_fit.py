@@ -111,7 +111,9 @@ def test_the_table_has_every_method_and_the_one_that_keeps_most_first(
     assert kept == sorted(kept, reverse=True)
     assert kept[0] == sum(len(layer.kept) for layer in result.plan.layers.values())
     assert result.methods[0].method == result.plan.method
-    _, _, below = str(result).partition("Neurons that methods keep within the budgets\n")
+    _, _, below = str(result).partition(
+        "Neurons that RANP keeps within the budgets, by what it weighs\n"
+    )
     rows = [line.split() for line in below.splitlines()[1 : 1 + len(kept)]]
     assert [(row[0], int(row[1].replace("-", "0"))) for row in rows] == [
         (each.method, number) for each, number in zip(result.methods, kept, strict=True)

@@ -142,7 +142,7 @@ def fit_summary(fitted: Fitted, below: RenderableType) -> RenderableType:
         *(_heading(f"Budgets: {fitted.step}, {fitted.loss}"), _budget_table(fitted), "")
     ]
     if len(fitted.methods) > 1:
-        parts += [_heading("Neurons that methods keep within the budgets")]
+        parts += [_heading("Neurons that RANP keeps within the budgets, by what it weighs")]
         parts += [_methods_table(fitted), ""]
     if fitted.alternatives:
         parts += [_heading("Pruning less instead (sparsities to 0.01)")]

@@ -26,7 +26,7 @@ from ranp.graph.known_outputs import known_output
 from ranp.graph.known_values import VALUE_DEPENDENT
 from ranp.graph.operation import RULES, Operation, operands
 from ranp.graph.surgery import swapped_tensors, training_mode
-from ranp.user_code import describe_failure
+from ranp.user_code import describe_failure, failing_line
 
 # Where an operation stands: the class of the module that called it, its number among the
 # operations of that call, its name. The same line of code has the same site in every instance.
@@ -130,7 +130,7 @@ class Tracer(TorchDispatchMode):
         except Exception as error:
             if isinstance(error, VALUE_DEPENDENT) or ".numpy()" in str(error):
                 raise TraceError(
-                    f"{self.place} asks for the values of a tensor ({describe_failure(error)}), "
+                    f"{self.place} asks for the values of a tensor{failing_line(error)}, "
                     "but tracing has shapes only; decide by shapes, or outside of the forward"
                 ) from error
             raise TraceError(

@@ -24,10 +24,9 @@ from ranp.graph.tracing import describe_place
 from ranp.recompute import checkpointed
 from ranp.resources.autocast import DTYPES, Precision, autocast, autocast_rules
 from ranp.resources.live_bytes import LiveBytes, shapes_of
-from ranp.user_code import describe_failure
+from ranp.user_code import describe_failure, failing_line
 
 _NOT_TRACEABLE = (
-    *VALUE_DEPENDENT,
     fake_tensor.UnsupportedFakeTensorException,
     fake_tensor.UnsupportedOperatorException,
 )
@@ -140,6 +139,8 @@ class FakeStep:
         where = "the loss" if in_loss else describe_place(self._live.failed or "")
         what = describe_failure(error)
         cause = error.__cause__ if isinstance(error, RanpError) else error
+        if isinstance(cause, VALUE_DEPENDENT):
+            return NotTraceable(f"{where} asks for values of tensors{failing_line(error)}", call)
         if isinstance(cause, _NOT_TRACEABLE) or ".numpy()" in str(cause):
             return NotTraceable(f"{where} asks for values of tensors ({what})", call)
         if isinstance(error, RanpError):
