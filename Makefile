@@ -33,7 +33,7 @@ slow: $(STAMP)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
 matrix: $(STAMP)  ## the tests as other machines would run them, as far as this one can imitate them
-	$(BIN)/python -m tests.matrix $(TESTS)
+	MACHINES="$(MACHINES)" $(BIN)/python -m tests.matrix $(TESTS)
 
 peers: $(STAMP)  ## ranp and Torch-Pruning side by side, over the small networks of the zoo
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.peers

@@ -361,6 +361,32 @@ class CellFile(File):
     code: str | None = None
 
 
+class _Alternative(Content):
+    patch_size: list[Size]
+    batch_size: Size
+    estimate: Amount
+
+
+class _NnunetStep(Content):
+    batch: Size
+    input: Annotated[list[Size], Field(min_length=1)]
+    precision: str
+    device: str
+
+
+class SlimConfiguration(File):
+    """What nnU-Net's plans hold of a slim network."""
+
+    network_class_name: str
+    plan: dict[str, Any]
+    source: str
+    command: str
+    training: _NnunetStep
+    memory: dict[Literal["full", "slim"], Count]
+    nnunet_estimate: dict[str, Amount]
+    instead: _Alternative | Annotated[dict[str, Any], Field(max_length=0)]
+
+
 class TimingFile(File):
     """Measured seconds."""
 

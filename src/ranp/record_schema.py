@@ -131,7 +131,7 @@ class _Explored(Content):
     totals: list[Annotated[list[Amount], Field(min_length=4, max_length=4)]]
     empty: list[Pair | None]
     thresholds: list[float | None] | None = None
-    quantiles: list[list[float]] | None = None
+    quantiles: list[Annotated[list[float], Field(min_length=3)]] | None = None
 
 
 class Explorer(Content):
@@ -146,6 +146,8 @@ class Explorer(Content):
             for column in ("totals", "empty", "thresholds"):
                 values = getattr(method, column)
                 check_length(values, len(self.sparsities), f"methods.{name}.{column}")
+            if method.thresholds is not None and not method.quantiles:
+                raise ValueError(f"'methods.{name}.quantiles' must come with 'thresholds'")
         return self
 
 

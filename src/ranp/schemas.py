@@ -21,6 +21,7 @@ from ranp.file_schemas import (
     PruningFile,
     RunFile,
     ScoresFile,
+    SlimConfiguration,
     TimingFile,
     TrainingFile,
 )
@@ -35,6 +36,7 @@ FILES: dict[str, tuple[str, type[File]]] = {
     "record": ("record", TrainingFile),
     "pruning": ("pruning record", PruningFile),
     "cell": ("record", CellFile),
+    "slim-configuration": ("slim configuration", SlimConfiguration),
     "timing": ("timing", TimingFile),
     "memory-correction": ("memory correction", MemoryCorrectionFile),
 }
@@ -97,6 +99,8 @@ def read_epochs(directory: str | Path) -> list[dict[str, Any]]:
     try:
         for text in path.read_bytes().decode().splitlines():
             line = json.loads(text)
+            if not isinstance(line, dict):
+                raise ValueError(f"line {len(epochs) + 1} must be an object")
             epochs.append({key: line[key] for key in line if key not in ("run", "seal")})
             Epoch.model_validate(epochs[-1])
             if line.keys() <= _UNSEALED and not before:

@@ -65,7 +65,7 @@ class TimingCache:
         """
         path = self.directory / f"{cache_key(what)}.json"
         known = read_measured(path, "timing")
-        if known is not None:
+        if known is not None and cache_key(known["what"]) == path.stem:
             return dict(known["seconds"])
         is_quiet = self._is_quiet  # looked at before, as measuring would be taken for others
         seconds = measure()

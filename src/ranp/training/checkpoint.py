@@ -75,7 +75,8 @@ def load_checkpoint(
     """
     tensors, metadata = load_tensors(path, "checkpoint")
     if metadata.get("kind") != "checkpoint":
-        raise IntegrityError(f"'{path}' holds {metadata.get('kind', 'tensors')}, not a checkpoint")
+        kind = metadata.get("kind", "tensors")
+        raise IntegrityError(f"'{path}' holds {kind}, expected a checkpoint")
     state = parse_metadata(metadata, "state", "checkpoint", path)
     check_marks(model, metadata, path)
     weights = {n.removeprefix(_WEIGHTS): t for n, t in tensors.items() if n.startswith(_WEIGHTS)}

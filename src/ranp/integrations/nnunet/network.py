@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from ranp.errors import IntegrityError, UsageError
+from ranp.integrations.nnunet.plans import parse_slim_entry
 from ranp.slimming import Plan
 
 
@@ -36,10 +37,11 @@ def slim_network(
     Raises:
         IntegrityError: The kept neurons do not belong to this network.
     """
+    about = parse_slim_entry(ranp, "the 'ranp' entry of the plans")
     full = full_network(
-        ranp["network_class_name"], input_channels, num_classes, arch_kwargs | _WITH_HEADS
+        about.network_class_name, input_channels, num_classes, arch_kwargs | _WITH_HEADS
     )
-    slim = Plan.from_dict(ranp["plan"], "the 'ranp' entry of the plans").apply(full, init="keep")
+    slim = Plan.from_dict(about.plan).apply(full, init="keep")
     set_deep_supervision(slim, deep_supervision)
     return slim
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from ranp.errors import IntegrityError, UsageError, suggest
-from ranp.files import write_text
+from ranp.files import json_sha256, write_text
+from ranp.schemas import validate
 from ranp.slimming import Plan
 
 FACTORY = "ranp.integrations.nnunet.slim_network"
@@ -192,9 +193,35 @@ def slim_configuration(
         "architecture": {
             **architecture,
             "network_class_name": FACTORY,
-            "arch_kwargs": {**architecture["arch_kwargs"], "ranp": asdict(about)},
+            "arch_kwargs": {**architecture["arch_kwargs"], "ranp": _sealed(asdict(about))},
         },
     }
+
+
+def _sealed(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {**entry, "sha256": json_sha256(entry)}
+
+
+def parse_slim_entry(entry: object, source: str) -> SlimConfiguration:
+    """Return what `arch_kwargs["ranp"]` of a slim configuration holds.
+
+    Args:
+        entry: The values, in which nnU-Net may have been; those of an earlier version are unsealed.
+        source: What they were read from, for error messages.
+
+    Raises:
+        IntegrityError: They were changed, or are not those of a slim configuration.
+    """
+    values = dict(entry) if isinstance(entry, Mapping) else {}
+    seal = values.pop("sha256", None)
+    if seal is not None and seal != json_sha256(values):
+        raise IntegrityError(
+            f"{source} was changed after it was written (the SHA-256 of the 'ranp' entry differs); "
+            "make it again with ranp nnunet prune"
+        )
+    validate({"kind": "slim-configuration", "schema": 1, **values}, "slim-configuration", source)
+    Plan.from_dict(values["plan"], source)
+    return SlimConfiguration(**{each.name: values[each.name] for each in fields(SlimConfiguration)})
 
 
 def write_slim_plans(
@@ -245,14 +272,9 @@ def read_slim_plans(path: str | Path) -> dict[str, SlimConfiguration]:
     found = {}
     for name, configuration in configurations.items():
         if is_slim(configuration):
-            entry = configuration["architecture"]["arch_kwargs"].get("ranp", {})
-            try:
-                found[name] = SlimConfiguration(**entry)
-            except TypeError as error:
-                raise IntegrityError(
-                    f"'{path}' is not complete ({error}); make it again with ranp nnunet prune"
-                ) from error
-            Plan.from_dict(found[name].plan, f"'{path}'")
+            arguments = configuration["architecture"].get("arch_kwargs")
+            entry = arguments.get("ranp") if isinstance(arguments, dict) else None
+            found[name] = parse_slim_entry(entry, f"'{path}'")
     if not found:
         raise UsageError(
             f"'{path}' holds no slim network; make one with ranp nnunet prune DATASET CONFIG"
