@@ -341,13 +341,16 @@ class _Result(Content):
 
     @model_validator(mode="after")
     def _is_whole(self) -> _Result:
-        missing = _OF_TRAINED - self.model_fields_set
+        own_loop = "curve" in self.model_fields_set
+        missing = (_OF_TRAINED | (set() if own_loop else _OF_RECIPE)) - self.model_fields_set
         if self.outcome == "trained" and missing:
             raise ValueError(f"'{min(missing)}' is missing")
         return self
 
 
-_OF_TRAINED = {"accuracy", "goal", "metrics", "seconds", "cpu_seconds", "device", "full", "gflops"}
+_OF_TRAINED = {"accuracy", "goal", "seconds", "cpu_seconds", "device"}
+_OF_RECIPE = {"metrics", "full", "gflops"}
+"""What a training by a recipe has as well; one of the user's own loop has its curve."""
 
 
 class CellFile(File):
