@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic.functional_validators import AfterValidator
 
 from ranp.record_schema import (
@@ -353,15 +353,26 @@ _OF_RECIPE = {"metrics", "full", "gflops"}
 """What a training by a recipe has as well; one of the user's own loop has its curve."""
 
 
+_TRAININGS = ("training", "loop")
+"""Kinds of cells whose results are those of a training; others hold what their table needs."""
+
+
 class CellFile(File):
     """A cell of an experiment, and what came of it."""
 
     cell: dict[str, Any]
-    result: _Result
+    result: dict[str, Any]
     seconds: Amount
     versions: Texts
     files: dict[str, Hash] = Field(default_factory=dict)
     code: str | None = None
+
+    @field_validator("result")
+    @classmethod
+    def _is_of_its_kind(cls, result: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        if info.data.get("cell", {}).get("kind") in _TRAININGS:
+            _Result.model_validate(result)
+        return result
 
 
 class _Alternative(Content):
