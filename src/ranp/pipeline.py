@@ -108,6 +108,8 @@ def trace(
         protect: Layers whose neurons must all stay.
         switches: Attributes that decide which layers the forward calls, and their values.
     """
+    if isinstance(protect, str) or not isinstance(protect, Iterable):
+        raise UsageError(f"protect must be a list of layers' names, got {protect!r}")
     model, protect = unwrap(model), tuple(protect)
     batches = loader if isinstance(loader, Batches) else Batches(loader)
     if graph is not None:
