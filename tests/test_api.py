@@ -432,6 +432,7 @@ def test_only_the_users_forward_knows_its_batches():
         ({"floor": 1.5}, "floor must not be negative, and be whole, got 1.5"),
         ({"multiple": 2.5}, "multiple must be at least 1, and be whole, got 2.5"),
         ({"protect": 3}, "protect must be a list of layers' names, got 3"),
+        ({"protect": [3]}, "protect must be a list of layers' names, got \\[3\\]"),
         ({"protect": "head"}, "protect must be a list of layers' names, got 'head'"),
         ({"seed": -1}, "seed must be between 0 and"),
         ({"loader": []}, "loader is empty"),
