@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -73,10 +74,39 @@ def test_row_32_temporaries_of_writers_on_other_hosts_stay(tmp_path):
     assert sorted(tmp_path.iterdir()) == sorted([other, directory])
 
 
+WRITE = """
+import sys
+from pathlib import Path
+from ranp.files import atomic_write
+with atomic_write(Path(sys.argv[1])) as file:
+    file.write(b"all")
+    print("writing", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_row_32_a_writer_in_another_namespace_is_left_alone(tmp_path):
+    """Its process number is taken by another process here, or by none."""
+    apart = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+    if shutil.which("unshare") is None or subprocess.run([*apart, "true"]).returncode:
+        pytest.skip("no namespaces can be made here")
+    command = [*apart, sys.executable, "-c", WRITE, str(tmp_path / "file")]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, text=True) as writer:
+        assert writer.stdout.readline() == "writing\n"
+        (temporary,) = tmp_path.iterdir()
+        ensure_directory(tmp_path)
+        assert list(tmp_path.iterdir()) == [temporary]
+        writer.communicate("\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_bytes() == b"all"
+
+
 def test_a_place_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="choose another"):
         ensure_directory(tmp_path / "file" / "below")
+    with pytest.raises(UsageError, match="null byte; choose another"):
+        ensure_directory(tmp_path / "a\0b")
     with pytest.raises(UsageError, match="choose another"), atomic_write(tmp_path / "file" / "x"):
         pass
 

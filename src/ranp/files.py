@@ -33,10 +33,10 @@ def ensure_directory(path: str | Path) -> Path:
     directory = Path(path)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # a null byte is a ValueError
+        reason = getattr(error, "strerror", None) or error
         raise UsageError(
-            f"cannot use '{directory}' as an output directory: {error.strerror or error}; "
-            "choose another one"
+            f"cannot use {str(directory)!r} as an output directory: {reason}; choose another one"
         ) from error
     if not os.access(directory, os.W_OK):
         raise UsageError(f"output directory '{directory}' is not writable; choose another one")

@@ -108,7 +108,10 @@ def trace(
         protect: Layers whose neurons must all stay.
         switches: Attributes that decide which layers the forward calls, and their values.
     """
-    model, protect = unwrap(model), tuple(protect)
+    names = tuple(protect) if isinstance(protect, Iterable) else (protect,)
+    if isinstance(protect, str) or not all(isinstance(name, str) for name in names):
+        raise UsageError(f"protect must be a list of layers' names, got {protect!r}")
+    model, protect = unwrap(model), names
     batches = loader if isinstance(loader, Batches) else Batches(loader)
     if graph is not None:
         _check_protected(model, graph, protect)

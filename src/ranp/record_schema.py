@@ -131,7 +131,7 @@ class _Explored(Content):
     totals: list[Annotated[list[Amount], Field(min_length=4, max_length=4)]]
     empty: list[Pair | None]
     thresholds: list[float | None] | None = None
-    quantiles: list[Annotated[list[float], Field(min_length=3)]] | None = None
+    quantiles: list[Annotated[list[float], Field(min_length=8, max_length=8)]] | None = None
 
 
 class Explorer(Content):

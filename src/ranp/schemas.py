@@ -95,7 +95,8 @@ def read_epochs(directory: str | Path) -> list[dict[str, Any]]:
     path = Path(directory) / "metrics.jsonl"
     if not path.exists():
         return []
-    own, before, epochs = run_id(directory), "", []
+    own, before = run_id(directory), ""
+    epochs: list[dict[str, Any]] = []
     try:
         for text in path.read_bytes().decode().splitlines():
             line = json.loads(text)

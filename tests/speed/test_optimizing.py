@@ -345,3 +345,13 @@ def test_an_optimized_network_can_be_exported(changed_things_win, tmp_path):
     for other in others:
         assert largest_difference([other(x)], [model(x)]) <= 1e-5
     assert fast(x[:0]).shape == model(x[:0]).shape
+
+
+@pytest.mark.parametrize(
+    ("device", "channels", "words"),
+    [("meta", 1, "holds no values"), ("cpu", 5, "the network, given the example input, fails")],
+)
+def test_row_30_what_cannot_be_run_is_refused_in_one_line(device, channels, words):
+    with pytest.raises(UsageError, match=words) as error:
+        optimize(nn.Conv3d(1, 2, 3, device=device), (1, channels, 6, 6, 6))
+    assert "\n" not in str(error.value)

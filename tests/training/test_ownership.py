@@ -6,14 +6,19 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 
 import pytest
 
 from ranp.errors import UsageError
 from ranp.files import LOCK, hold_directory
+from ranp.schemas import read_epochs, read_file
 from ranp.training.job import Job
 from ranp.training.run import train
+from tests.training.conftest import TINY
+
+OPTIONS = "{in_channels: 1, classes: 3, levels: 2, base_width: 4}"
 
 HOLD = """
 import os, sys, time
@@ -52,6 +57,29 @@ def test_row_31_a_second_process_is_refused_and_told_the_owner(tmp_path, crops, 
             assert said in str(error.value)
         assert [path.name for path in run.iterdir()] == [LOCK]
     assert train(Job(tiny(epochs=1), run, crops))["epochs"] == 1  # it died, and let go
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pair", range(20))
+def test_row_31_of_two_starts_half_a_second_apart_one_trains(pair, tmp_path):
+    """A job that is queued twice: both generate their data in the run's directory."""
+    run = tmp_path / "run"
+    settings = [f"{key}={value}" for key, value in {**TINY, "network.options": OPTIONS}.items()]
+    command = [sys.executable, "-m", "ranp", "train", "hippocampus-unet3d", "--smoke"]
+    command += ["--out", str(run), *(word for each in settings for word in ("--set", each))]
+    starts = []
+    for _ in range(2):
+        starts.append(subprocess.Popen(command, stdout=-1, stderr=-1, text=True))
+        time.sleep(0.5)
+    said = [start.communicate()[1] for start in starts]
+    owner, other = sorted(range(2), key=lambda each: starts[each].returncode)
+    assert (starts[owner].returncode, starts[other].returncode) == (0, 2), said
+    holds_a_run = "holds a run; --resume auto goes on with it"  # the first had ended already
+    named = f"in use by process {starts[owner].pid} on {platform.node()}"
+    assert named in said[other] or holds_a_run in said[other]
+    assert [line["epoch"] for line in read_epochs(run)] == [1, 2]
+    cases = read_file(run / "data.json", "data")
+    assert len(cases["train"]) + len(cases["validation"]) == 10
 
 
 def test_row_31_workers_of_a_killed_process_do_not_hold_on(tmp_path):

@@ -89,6 +89,8 @@ def export(
     name = find_format(path, format)
     kind = FORMATS[name]
     _check_model(model)
+    if "\0" in str(path):
+        raise UsageError(f"a path must have no null byte, got {str(path)!r}")
     if path.is_dir():
         raise UsageError(f"'{path}' is a directory; name the file to write in it")
     ensure_directory(path.parent)  # it says at once, not after a minute's work, that it cannot

@@ -163,3 +163,9 @@ def split_into_parts(batch: Any, pieces: int) -> list[Part]:
         return [(batch, 1.0)]
     chunks = torch.arange(size).tensor_split(min(pieces, size))
     return [(samples(batch, slice(int(c[0]), int(c[-1]) + 1)), len(c) / size) for c in chunks]
+
+
+def check_batches(batches: int | None) -> None:
+    """Refuse a number of batches that is none."""
+    if batches is not None and (not isinstance(batches, int) or batches < 1):
+        raise UsageError(f"batches must be a positive integer, got {batches!r}")

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
+import numpy as np
+
 from ranp.errors import UsageError
 from ranp.pruning.coupling import Coupling, Floor
 from ranp.pruning.equations import check_lambda
@@ -44,10 +46,10 @@ class Choice:
         if isinstance(self.floor, str):
             if self.floor != "auto":
                 raise UsageError(f"floor must be a number or 'auto', got '{self.floor}'")
-        elif self.floor < 0:
-            raise UsageError(f"floor must not be negative, got {self.floor}")
-        if self.multiple < 1:
-            raise UsageError(f"multiple must be at least 1, got {self.multiple}")
+        elif not isinstance(self.floor, int | np.integer) or self.floor < 0:
+            raise UsageError(f"floor must not be negative, and be whole, got {self.floor!r}")
+        if not isinstance(self.multiple, int | np.integer) or self.multiple < 1:
+            raise UsageError(f"multiple must be at least 1, and be whole, got {self.multiple!r}")
         if self.coupling not in get_args(Coupling):
             known = ", ".join(get_args(Coupling))
             raise UsageError(f"coupling must be one of {known}, got '{self.coupling}'")
@@ -71,6 +73,8 @@ class Choice:
         Methods that have a floor of their own take another one only if it is not 0.
         """
         row = find_method(method) if isinstance(method, str) else method
+        if not isinstance(row, Method):
+            raise UsageError(f"method must be a name, such as 'ranp-f', got {method!r}")
         lam = DEFAULT_LAMBDA if lam is None else lam
         return cls(row, lam, resource, coupling, floor or row.floor, multiple, seed)
 

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils.data.distributed import DistributedSampler
 
-from ranp.pruning.batches import batch_size, samples
+from ranp.pruning.batches import batch_size, check_batches, samples
 from ranp.pruning.scores import ByLayer, Scores
 
 MOST_UNSIZED_BATCHES = 1000
@@ -67,6 +67,7 @@ def own_share(loader: Iterable[Any], done: int, limit: int | None) -> tuple[int,
 
     The second is None if the loader does not know; the arguments are those of `own_batches`.
     """
+    check_batches(limit)
     rank, processes = rank_and_world_size()
     length = _length(loader)
     if length is not None and _distributed_sampler(loader) is not None:

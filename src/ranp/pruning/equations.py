@@ -135,8 +135,8 @@ def check_sparsity(sparsity: Any) -> None:
 
 def check_lambda(lam: float) -> None:
     """Refuse a lambda of Eq. 10 that is negative or not finite."""
-    if not 0 <= lam < np.inf:
-        raise UsageError(f"lambda must be finite and not negative, got {lam}")
+    if not isinstance(lam, int | float | np.number) or not 0 <= lam < np.inf:
+        raise UsageError(f"lambda must be finite and not negative, got {lam!r}")
 
 
 def check_costs(tau: Mapping[str, float], layers: Iterable[str]) -> None:

@@ -16,7 +16,14 @@ from ranp._version import __version__
 from ranp.errors import IntegrityError, UsageError
 from ranp.graph import ChannelGraph, check_values, unwrap
 from ranp.graph.surgery import training_mode
-from ranp.pruning.batches import Forward, Part, check_samples, checked_loss, to_device
+from ranp.pruning.batches import (
+    Forward,
+    Part,
+    check_batches,
+    check_samples,
+    checked_loss,
+    to_device,
+)
 from ranp.pruning.distributed import own_batches, sum_over_processes
 from ranp.pruning.low_memory import OutOfMemoryFallback
 from ranp.pruning.mask_gradients import MaskGradients
@@ -75,10 +82,9 @@ def score(
             that were taken in another way.
         IntegrityError: A gradient that is not finite, or a batch that gives no signal.
     """
-    if batches is not None and (not isinstance(batches, int) or batches < 1):
-        raise UsageError(f"batches must be a positive integer, got {batches!r}")
-    if not 0 <= seed < 2**63:
-        raise UsageError(f"seed must be between 0 and 2^63 - 1, got {seed}")
+    check_batches(batches)
+    if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
+        raise UsageError(f"seed must be between 0 and 2^63 - 1, got {seed!r}")
     if per not in get_args(Per):
         raise UsageError(f"per must be one of {', '.join(get_args(Per))}, got '{per}'")
     statistics = statistics_for(methods)

@@ -194,7 +194,7 @@ class Stage:
 def stages(record: Mapping[str, Any]) -> list[Stage]:
     """Return the rankings in the order of the method's stages, then others."""
     methods = record.get("explorer", {}).get("methods", {})
-    ranked = {name: m for name, m in methods.items() if "thresholds" in m}
+    ranked = {name: m for name, m in methods.items() if m.get("thresholds")}
     order = [*(name for name in STAGES if name in ranked), *(n for n in ranked if n not in STAGES)]
     return [_stage(name, ranked[name]) for name in order]
 

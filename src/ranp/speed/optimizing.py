@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ranp.errors import UsageError
-from ranp.graph import ExampleInput, TensorShape, describe_batch, unwrap
+from ranp.graph import ExampleInput, TensorShape, check_values, describe_batch, unwrap
 from ranp.graph.operation import tensors_in
 from ranp.graph.surgery import training_mode
 from ranp.resources.comparing import norm_difference
@@ -31,6 +31,7 @@ from ranp.speed.normalization import ChannelsLastBatchNorm3d
 from ranp.speed.replacing import rebuilt_as, replace_module
 from ranp.speed.selection import TOLERANCE, choose_route, repetitions
 from ranp.speed.softmax import ChannelsLastSoftmax, PointwiseSoftmax, is_over_channels
+from ranp.user_code import blame
 
 AS_GIVEN = "as given"
 LAYOUTS: tuple[Layout, ...] = ("channels-last", "standard")
@@ -149,11 +150,13 @@ def optimize(
     """
     check_mode(mode)
     model = unwrap(model)
+    check_values(model)
     x = _example(model, example_input)
     busy = load()
     keeps_memory = keep_memory and x.device.type == "cpu" and keep_freed_memory()
     given = _Candidate(AS_GIVEN, _copy(model), {}, ())
-    expected = given.run(x, mode)
+    with blame("the network, given the example input,"):
+        expected = given.run(x, mode)
     tried = {given: _compared(given.name, expected, expected)}
     if not tried[given].is_equal:
         raise UsageError(
