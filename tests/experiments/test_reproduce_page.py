@@ -85,7 +85,8 @@ def complete(study: Study, cell: dict[str, Any], result: dict[str, Any]) -> dict
 
 def test_time_is_the_processors_unless_a_gpu_trained(tmp_path):
     study = Study(Store(tmp_path), "smoke", seeds=3)
-    times = {"outcome": "trained", "seconds": 5.0, "cpu_seconds": 4.0}
+    trained = {"outcome": "trained", "accuracy": 0.5, "goal": "dice", "metrics": {}}
+    times = {**trained, "full": None, "gflops": 1.0, "seconds": 5.0, "cpu_seconds": 4.0}
     cpu, gpu, diverged = (
         complete(study, {"kind": "training", "number": i}, result)
         for i, result in enumerate(
