@@ -8,6 +8,7 @@ import signal
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -18,7 +19,7 @@ from ranp.experiments.reproduce import EXPERIMENTS, find_experiment, reproduce
 from ranp.experiments.reproduce import table_capability as capability_table
 from ranp.experiments.reproduce import table_similar_resource as similar
 from ranp.experiments.reproduce.choices import Amount
-from ranp.experiments.reproduce.scales import FOUR, PAIRS, SCALES, input_shape
+from ranp.experiments.reproduce.scales import FOUR, PAIRS, Scale, input_shape
 from ranp.experiments.reproduce.study import Study
 from ranp.models import find_network
 from ranp.report.table import ComparisonTable
@@ -74,7 +75,7 @@ def test_deep_networks_have_23_layers_at_the_papers_scale(paper_sized):
     assert len(paper_sized.result(cell)["layers"]) == 23
 
 
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("scale", get_args(Scale))
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=lambda pair: pair.name)
 def test_every_metric_that_the_paper_prints_is_one_that_training_measures(pair, scale):
     measured = {
