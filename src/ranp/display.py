@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.progress import Progress, ProgressColumn
 
 MIB = 2**20
@@ -21,12 +23,27 @@ def html_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[obje
 
     head = f"<thead><tr>{line(headings, 'th')}</tr></thead>"
     body = "".join(f"<tr>{line(row, 'td')}</tr>" for row in rows)
-    return f"<table><caption>{escape(title)}</caption>{head}<tbody>{body}</tbody></table>"
+    # A caption would be broken to the width of the table.
+    caption = f'<caption style="white-space: nowrap; text-align: left">{escape(title)}</caption>'
+    return f"<table>{caption}{head}<tbody>{body}</tbody></table>"
 
 
 def html_text(text: str) -> str:
     """Return text as HTML, spaces and lines as they are."""
     return f'<pre style="line-height: 1.2">{escape(text)}</pre>'
+
+
+def plain(renderable: RenderableType, width: int = 80) -> str:
+    """Return a renderable as text without colour or trailing spaces."""
+    from rich.console import Console
+
+    output = io.StringIO()
+    # In a notebook a console would show its output there, and write nothing.
+    console = Console(
+        file=output, width=width, color_system=None, highlight=False, force_jupyter=False
+    )
+    console.print(renderable)
+    return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
 
 
 def progress_bar(*columns: str | ProgressColumn, quiet: bool) -> Progress:

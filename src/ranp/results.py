@@ -10,13 +10,13 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from torch import nn
 
-from ranp.display import html_text
+from ranp.display import html_text, plain
 from ranp.files import ensure_directory
 from ranp.pruning import Chooser, Scores
 from ranp.pruning.allocation import thin_layers
 from ranp.pruning.widths import Widths, nearest_widths
 from ranp.recording import make_record, write_record
-from ranp.report.terminal import plain, plan_summary
+from ranp.report.terminal import plan_summary
 from ranp.resources import Costs
 from ranp.slimming import Plan, save_weights
 
