@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn
 from rich.table import Table
 
 from ranp import notebook
-from ranp.display import plain, progress_bar
+from ranp.display import html_table, html_text, plain, progress_bar
 
 
 class Cell:
@@ -71,6 +71,12 @@ def test_the_bar_has_no_codes_of_terminals(cell, monkeypatch):
 def test_tables_are_text_in_a_notebook_too(cell):
     assert plain(Table("layer")) == "┏━━━━━━━┓\n┃ layer ┃\n┡━━━━━━━┩\n└───────┘"
     assert cell.shown == []
+
+
+def test_text_and_names_are_aligned_whatever_the_notebook_has_for_tables():
+    assert "font-family: monospace" in html_text("a  b")
+    shown = html_table("of layers", ("layer", "kept"), [("a<b", 3)])
+    assert '<td style="text-align: left">a&lt;b</td><td>3</td>' in shown
 
 
 def test_quiet_in_a_notebook(cell):

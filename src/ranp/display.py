@@ -19,7 +19,9 @@ def html_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[obje
     """Return a table as HTML; the notebook gives it its own colours."""
 
     def line(cells: Sequence[object], tag: str) -> str:
-        return "".join(f"<{tag}>{escape(str(cell))}</{tag}>" for cell in cells)
+        name, *others = (escape(str(cell)) for cell in cells)
+        first = f'<{tag} style="text-align: left">{name}</{tag}>'  # notebooks align to the right
+        return first + "".join(f"<{tag}>{cell}</{tag}>" for cell in others)
 
     head = f"<thead><tr>{line(headings, 'th')}</tr></thead>"
     body = "".join(f"<tr>{line(row, 'td')}</tr>" for row in rows)
@@ -30,7 +32,8 @@ def html_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[obje
 
 def html_text(text: str) -> str:
     """Return text as HTML, spaces and lines as they are."""
-    return f'<pre style="line-height: 1.2">{escape(text)}</pre>'
+    # Pages that notebooks are turned into have another font for what is in a cell's HTML.
+    return f'<pre style="line-height: 1.2; font-family: monospace">{escape(text)}</pre>'
 
 
 def plain(renderable: RenderableType, width: int = 80) -> str:
