@@ -7,9 +7,10 @@ from types import ModuleType
 
 import pytest
 from rich.progress import BarColumn, MofNCompleteColumn
+from rich.table import Table
 
 from ranp import notebook
-from ranp.display import progress_bar
+from ranp.display import html_table, html_text, plain, progress_bar
 
 
 class Cell:
@@ -58,6 +59,24 @@ def test_a_bar_is_not_drawn_more_often_than_it_can_be_seen(cell, monkeypatch):
         for _ in range(9):
             bar.advance(task)
     assert len(cell.shown) == 2  # as it begins, and taken away
+
+
+def test_the_bar_has_no_codes_of_terminals(cell, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as IPython's kernel has it
+    with progress_bar("{task.description}", BarColumn(), quiet=False) as bar:
+        bar.advance(bar.add_task("scoring", total=2))
+    assert "\x1b" not in "".join(shown["text/plain"] for shown in cell.shown)
+
+
+def test_tables_are_text_in_a_notebook_too(cell):
+    assert plain(Table("layer")) == "┏━━━━━━━┓\n┃ layer ┃\n┡━━━━━━━┩\n└───────┘"
+    assert cell.shown == []
+
+
+def test_text_and_names_are_aligned_whatever_the_notebook_has_for_tables():
+    assert "font-family: monospace" in html_text("a  b")
+    shown = html_table("of layers", ("layer", "kept"), [("a<b", 3)])
+    assert '<td style="text-align: left">a&lt;b</td><td>3</td>' in shown
 
 
 def test_quiet_in_a_notebook(cell):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from io import StringIO
 from typing import Any
 
-from rich.console import Console
 from rich.progress import Progress, ProgressColumn, TaskID
 
-from ranp.display import html_text
+from ranp.display import html_text, plain
 
 _SECONDS = 0.1
 """How often the bar is drawn at most."""
@@ -46,10 +44,7 @@ class NotebookProgress(Progress):
     def _draw(self) -> None:
         from IPython.display import display
 
-        console = Console(file=StringIO(), width=100, force_jupyter=False)
-        with console.capture() as drawn:
-            console.print(self.get_renderable())
-        text = drawn.get().rstrip()
+        text = plain(self.get_renderable(), width=100)
         shown = {"text/plain": text, "text/html": html_text(text)}
         if self._cell is None:
             self._cell = display(shown, raw=True, display_id=True)

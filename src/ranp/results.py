@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,13 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from torch import nn
 
+from ranp.display import html_text, plain
 from ranp.files import ensure_directory
 from ranp.pruning import Chooser, Scores
 from ranp.pruning.allocation import thin_layers
 from ranp.pruning.widths import Widths, nearest_widths
 from ranp.recording import make_record, write_record
-from ranp.report.terminal import plain, plan_summary
+from ranp.report.terminal import plan_summary
 from ranp.resources import Costs
 from ranp.slimming import Plan, save_weights
 
@@ -103,4 +103,4 @@ class Result:
         return f"{type(self).__name__}({self.plan!r})"
 
     def _repr_html_(self) -> str:
-        return f'<pre style="line-height: 1.2">{escape(str(self))}</pre>'
+        return html_text(str(self))

@@ -471,6 +471,19 @@ def test_samples_bound_a_loader_of_ones_own_too(ranp, tmp_path):
     assert refused.code == 2 and "got 3 and 4" in refused.err
 
 
+@pytest.mark.parametrize(
+    ("loader", "about"),
+    [
+        ("batches", "with 4 batches of 1"),  # fewer than the 8 samples that are the default
+        ("one_batch", "with 1 batch of 4"),
+        ("signalled_batches", "with at most 8 batches of 1"),  # a generator has no length
+    ],
+)
+def test_what_is_scored_with_is_said_as_far_as_it_is_known(ranp, loader, about):
+    data = ("--data", f"tests.cli.factories:{loader}")
+    assert f"{about} from" in ranp("prune", SMALL, *INPUT, *data, "--flops", "50%").err
+
+
 def test_data_that_does_not_exist_is_called_missing(ranp):
     for name in (SMALL, "unet3d-shapenet"):
         shape = INPUT if name == SMALL else ()

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
+from ranp.display import plain
 from ranp.report.comparison import render_comparison
 from ranp.report.comparison_figure import draw_comparison
 from ranp.report.comparison_tables import markdown, page, runs_csv, summary_csv, terminal
-from ranp.report.terminal import plain
 from tests.experiments.comparisons import compared
 
 ACCURACIES = {

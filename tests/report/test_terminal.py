@@ -7,7 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from ranp.report.terminal import Bar, plain, retained_table, totals_table
+from ranp.display import plain
+from ranp.report.terminal import Bar, retained_table, totals_table
 
 LONG = "backbone.stages.3.blocks.11.inverted_residual.projection.convolution.weight"
 TOTALS = {"gflops": 1234.5, "param_mb": 12345.6, "memory_mb": 98765.43, "neurons": 123456}

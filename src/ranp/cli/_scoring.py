@@ -27,6 +27,7 @@ from ranp.pipeline import Scoring
 from ranp.progress import ScoringBar
 from ranp.pruning import Method, Scores, make_forward
 from ranp.pruning.batches import batch_size
+from ranp.pruning.distributed import loader_length
 from ranp.resources.budgets import describe
 from ranp.signals import GracefulStop
 from ranp.user_code import BlamedLoader, blame, describe_failure, load_loader, load_object
@@ -148,7 +149,8 @@ def _from_loader(
     name: str, samples: int | None, batches: int | None, loss: Any, settings: Mapping[str, Any]
 ) -> Source:
     """Return what the user's own loader yields, as far as samples were asked for."""
-    peeked = _peek(load_loader(name, "data"))
+    loader = load_loader(name, "data")
+    peeked = _peek(loader)
     if peeked.first is None:
         raise UsageError(f"data '{name}' is empty: it yields no batch")
     size = batch_size(peeked.first)
@@ -158,7 +160,10 @@ def _from_loader(
             f"give --samples {size} or more"
         )
     number = batches if batches and samples is None else (samples or DEFAULT_SAMPLES) // size or 1
-    about = f"at most {number} batches of {size} from {name}"
+    length = loader_length(loader)
+    shown = number if length is None else min(number, length)
+    about = f"{shown} batch{'es' * (shown > 1)} of {size} from {name}"
+    about = f"at most {about}" if length is None else about
     return Source(peeked, loss, number, about, {"data": name, **settings}, size)
 
 

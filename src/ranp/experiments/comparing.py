@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
+from ranp.display import plain
 from ranp.errors import UsageError
 from ranp.experiments.cells import FULL
 from ranp.experiments.compare import (
@@ -24,7 +25,6 @@ from ranp.experiments.jobs import Jobs, complete_cells
 from ranp.graph import ExampleInput
 from ranp.pruning import Choice, Coupling, Floor, find_method
 from ranp.report.comparison_tables import terminal
-from ranp.report.terminal import plain
 from ranp.resources.budgets import Amount, Budget
 from ranp.trials.allocating import Allocator, Planned, Unreachable
 from ranp.trials.loops import Build, Train

@@ -55,7 +55,7 @@ def own_batches(loader: Iterable[Any], done: int, limit: int | None) -> Iterator
     else:
         batches, numbers = _without_padding(loader, sampler), count(rank, processes)
         limit = None if limit is None else len(range(rank, limit, processes))
-    if limit is None and _length(loader) is None:
+    if limit is None and loader_length(loader) is None:
         batches = _capped(batches)
     for number, batch in zip(numbers, islice(batches, limit), strict=False):
         if number >= done and number % processes == rank:
@@ -69,7 +69,7 @@ def own_share(loader: Iterable[Any], done: int, limit: int | None) -> tuple[int,
     """
     check_batches(limit)
     rank, processes = rank_and_world_size()
-    length = _length(loader)
+    length = loader_length(loader)
     if length is not None and _distributed_sampler(loader) is not None:
         length *= processes
     known = [number for number in (length, limit) if number is not None]
@@ -77,7 +77,7 @@ def own_share(loader: Iterable[Any], done: int, limit: int | None) -> tuple[int,
     return len(range(rank, done, processes)), total
 
 
-def _length(loader: Iterable[Any]) -> int | None:
+def loader_length(loader: Iterable[Any]) -> int | None:
     """Return how many batches a loader has, if it knows; one of a stream raises instead."""
     try:
         return int(loader.__len__())  # type: ignore[attr-defined]  # wrappers pass it on

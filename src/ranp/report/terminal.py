@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,13 +22,6 @@ _COLUMNS = (
     ("memory_mb", "memory MB", ".2f"),
     ("neurons", "neurons", ",d"),
 )
-
-
-def plain(renderable: RenderableType, width: int = 80) -> str:
-    """Return a renderable as text without colour or trailing spaces."""
-    output = io.StringIO()
-    Console(file=output, width=width, color_system=None, highlight=False).print(renderable)
-    return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
 
 
 class _Table(Table):

@@ -146,7 +146,9 @@ class TrainingMemory:
         return f"TrainingMemory(peak {self.peak / 2**20:,.1f} MiB, {self.timeline.peak_place})"
 
     def _repr_html_(self) -> str:
-        rows = ((name, f"{size / 2**20:,.1f}") for name, size in self.totals().items())
+        # What a kernel works with can be more than all the rest, and is in none of the totals.
+        held = {f"of it, {h.module or 'between layers, loss'}": h.bytes for h in self.holders[:3]}
+        rows = ((n, f"{size / 2**20:,.1f}") for n, size in {**self.totals(), **held}.items())
         return html_table(repr(self), ("", "MiB"), rows)
 
     def totals(self) -> dict[str, int]:

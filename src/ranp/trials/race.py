@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from rich.console import RenderableType
 
+from ranp.display import plain
 from ranp.errors import InfeasibleError, UsageError
 from ranp.files import write_sealed_json, write_text
 from ranp.fitting import TrainingStep
@@ -28,7 +29,7 @@ from ranp.pruning import (
 )
 from ranp.pruning.allocation import proportional, thin_layers, tilted_weights
 from ranp.pruning.coupling import Floor
-from ranp.report.terminal import numbers, plain, table
+from ranp.report.terminal import numbers, table
 from ranp.resources.budgets import Amount, Budget, parse_budgets
 from ranp.slimming import Plan
 from ranp.trials.allocating import Allocator, Planned, Unreachable
