@@ -268,6 +268,15 @@ def test_row_35_fields_of_a_checkpoint(name, pruned, tmp_path):
         load_checkpoint(tmp_path / "last.safetensors", model)
 
 
+@pytest.mark.parametrize("name", ["optimizer/99/x", "optimizer/a/x", "optimizer/0/step"])
+def test_row_35_states_of_no_parameter(name, pruned, tmp_path):
+    directory, model = pruned
+    tensors, metadata = load_tensors(directory / "last.safetensors", "checkpoint")
+    save_tensors(tmp_path / "last.safetensors", {**tensors, name: torch.zeros(7)}, metadata)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    refused(lambda: load_checkpoint(tmp_path / "last.safetensors", model, optimizer), name)
+
+
 def test_row_35_weights_are_not_taken_from_a_file_of_another_kind(pruned, tmp_path):
     _, model = pruned
     save_tensors(tmp_path / "x.safetensors", model.state_dict(), {"kind": "checkpoint"})

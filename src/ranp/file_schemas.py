@@ -381,6 +381,11 @@ class _Alternative(Content):
     estimate: Amount
 
 
+class _Bytes(Content):
+    full: Size
+    slim: Size
+
+
 class _NnunetStep(Content):
     batch: Size
     input: Annotated[list[Size], Field(min_length=1)]
@@ -396,8 +401,8 @@ class SlimConfiguration(File):
     source: str
     command: str
     training: _NnunetStep
-    memory: dict[Literal["full", "slim"], Count]
-    nnunet_estimate: dict[str, Amount]
+    memory: _Bytes
+    nnunet_estimate: dict[Literal["full", "slim"], Annotated[float, Field(gt=0)]]
     instead: _Alternative | Annotated[dict[str, Any], Field(max_length=0)]
 
 

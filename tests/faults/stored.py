@@ -13,7 +13,7 @@ from torch import nn
 
 import ranp
 from ranp.datasets import synthesise
-from ranp.errors import IntegrityError
+from ranp.errors import IntegrityError, UsageError
 from ranp.files import (
     json_sha256,
     load_tensors,
@@ -223,7 +223,10 @@ def _nnunet_plans(directory: Path) -> StoredFile:
     path = directory / "nnUNetPlans_ranp.json"
 
     def use(path: Path) -> Any:
-        read = read_slim_plans(path)
+        try:
+            read = read_slim_plans(path)
+        except UsageError as error:  # the file is nnU-Net's, and nothing of ours is left in it
+            raise IntegrityError(str(error)) from error
         slim_plans_summary(read)
         return read
 

@@ -99,8 +99,10 @@ class Bar:
 def plan_summary(
     method: str, costs: Mapping[str, Totals], layers: Mapping[str, Any]
 ) -> RenderableType:
-    """Return the kept neurons of a plan's layers, and its costs, full against slim."""
+    """Return the kept neurons of a plan's layers, and its costs, if known, full against slim."""
     rows = [(name, layer.neurons, len(layer.kept)) for name, layer in layers.items()]
+    if not costs:
+        return retained_table(rows)
     totals = {"full": costs["full"], method: costs["slim"]}
     return Group(retained_table(rows), "", totals_table(totals))
 

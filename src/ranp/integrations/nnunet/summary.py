@@ -62,7 +62,7 @@ def _training(about: SlimConfiguration) -> Text:
 def _memory_table(about: SlimConfiguration) -> Table:
     result = table("", *numbers("full", "slim", "of full"))
     rows = [("predicted memory, GiB", {k: v / 2**30 for k, v in about.memory.items()})]
-    if about.nnunet_estimate:
+    if about.nnunet_estimate.keys() == about.memory.keys():
         rows.append(("nnU-Net's estimate, GB", dict(about.nnunet_estimate)))
     for heading, values in rows:
         full, slim = values["full"], values["slim"]
