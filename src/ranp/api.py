@@ -281,13 +281,8 @@ def prune(
     target = _target(sparsity, {"memory": memory, "flops": flops, "params": params})
     racing = _race_arguments(method, train, length)
     row = THIN if racing else method
-    settings: dict[str, Any] = {
-        "lam": lam,
-        "resource": resource,
-        "multiple": multiple,
-        "seed": seed,
-    }
-    choice = choice_for(unwrap(model), target, row, coupling=coupling, floor=floor, **settings)
+    options: dict[str, Any] = {"lam": lam, "resource": resource, "multiple": multiple, "seed": seed}
+    choice = choice_for(unwrap(model), target, row, coupling=coupling, floor=floor, **options)
     if choice.method.needs_data and loader is None:
         raise UsageError(f"{method} scores with data; give a loader")
     check_init(init)
@@ -445,13 +440,8 @@ def fit(  # noqa: D417
     racing = _race_arguments(method, train, length)
     row = THIN if racing else method
     model = unwrap(model)
-    settings: dict[str, Any] = {
-        "lam": lam,
-        "resource": resource,
-        "multiple": multiple,
-        "seed": seed,
-    }
-    choices = choices_to_try(model, row, budgets, coupling=coupling, floor=floor, **settings)
+    options: dict[str, Any] = {"lam": lam, "resource": resource, "multiple": multiple, "seed": seed}
+    choices = choices_to_try(model, row, budgets, coupling=coupling, floor=floor, **options)
     peeked = peek(loader)
     shape = peeked.input_shape(forward)
     if loader is not None and peeked.first is None:
