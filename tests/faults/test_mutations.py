@@ -94,7 +94,7 @@ def try_edits(file, chosen):
 
 
 @pytest.mark.parametrize("most", [12, pytest.param(300, marks=pytest.mark.slow)])
-def test_row_35_no_resealed_edit_of_any_kind_of_file_is_an_error_of_ours(most, stored, capsys):
+def test_row_35_no_resealed_edit_of_any_kind_of_file_is_an_error_of_ours(most, stored):
     """Each is refused with the field's name, or what it says is valid and is used as it is."""
     rng, total = random.Random(0), Counter()
     for name, file in stored.items():
@@ -102,8 +102,7 @@ def test_row_35_no_resealed_edit_of_any_kind_of_file_is_an_error_of_ours(most, s
         every = list(edits(file.parse(file.path)))
         seen = try_edits(file, every if len(every) <= most else rng.sample(every, most))
         total += seen
-        with capsys.disabled():
-            print(f"\n{name}: {dict(seen)} of {len(every)} edits", end="" if most > 12 else "\r")
+        print(f"{name}: {dict(seen)} of {len(every)} edits")
     assert len(stored) == KINDS and total["refused"] > total["valid"]
 
 
@@ -136,7 +135,7 @@ MUTATIONS = (flip, flip, cut, leave_out, insert, exchange, repeat)
 
 
 @pytest.mark.parametrize("each", [4, pytest.param(80, marks=pytest.mark.slow)])
-def test_row_10_no_mutation_of_any_kind_of_file_is_read(each, stored, capsys):
+def test_row_10_no_mutation_of_any_kind_of_file_is_read(each, stored):
     rng, total = random.Random(1), Counter()
     for name, file in stored.items():
         good, seen = file.path.read_bytes(), Counter()
@@ -155,6 +154,5 @@ def test_row_10_no_mutation_of_any_kind_of_file_is_read(each, stored, capsys):
             finally:
                 file.path.write_bytes(good)
         total += seen
-        with capsys.disabled():
-            print(f"\n{name}: {dict(seen)}", end="")
+        print(f"{name}: {dict(seen)}")
     assert sum(total.values()) == each * KINDS and total["refused"] > 4 * total["the same"]
