@@ -91,7 +91,7 @@ def make_runs(store: Store, name: str, budget: str, *, trains: bool = True) -> L
     )
     limit = parse_budget(*budget.split("="))
     if limit.is_counted:
-        limit = absolute_budget(budget, allocator.full().costs)
+        limit = absolute_budget(budget, allocator.full().chooser.costs())
     racing = Racing(allocator, task.check_ins, default_candidates(limit)[:RACING], COST)
     methods = (FULL, *(CANDIDATES if (name, budget) == TO_THE_END else ()), *COMPARED)
     return LoopRuns(
@@ -157,9 +157,11 @@ def is_complete(runs: LoopRuns, store: Store, budget: str, seed: int) -> bool:
     return None not in found
 
 
-def known(store: Store) -> Iterator[tuple[str, str, LoopRuns]]:
+def known(store: Store, only: str) -> Iterator[tuple[str, str, LoopRuns]]:
     """Yield task, budget and runs of every comparison, with the seeds that are complete."""
     for name, budget in SEEDS:
+        if only not in f"{name}; {budget}":
+            continue
         runs = make_runs(store, name, budget, trains=False)
         seeds = tuple(seed for seed in runs.seeds if is_complete(runs, store, budget, seed))
         if seeds:
@@ -236,9 +238,9 @@ def losses(store: Store, runs: LoopRuns, method: str, budget: str) -> int:
     return sum(min(each, default=1.0) < LOST for each in dice)
 
 
-def tables(store: Store) -> Iterator[str]:
+def tables(store: Store, only: str) -> Iterator[str]:
     """Yield what is known of every comparison, as Markdown."""
-    comparisons = list(known(store))
+    comparisons = list(known(store, only))
     yield from summary(store, comparisons)
     for name, budget, runs in comparisons:
         yield f"## {name}, {budget}, {len(runs.seeds)} seeds\n"
@@ -246,9 +248,9 @@ def tables(store: Store) -> Iterator[str]:
         yield "\n".join(races(runs, store, budget))
 
 
-def write_runs(store: Store, directory: Path) -> None:
+def write_runs(store: Store, only: str, directory: Path) -> None:
     """Write a CSV file for every comparison, with a line for every training."""
-    for name, budget, runs in known(store):
+    for name, budget, runs in known(store, only):
         file = directory / f"{name}-{budget.replace('=', '-').rstrip('%')}.csv"
         write_text(file, runs_csv(evaluate(runs, store)))
 
@@ -296,10 +298,10 @@ def main() -> None:
     torch.set_num_threads(1)
     store = Store(arguments.store)
     if arguments.table:
-        for text in tables(store):
+        for text in tables(store, arguments.only):
             print(text)
     elif arguments.csv is not None:
-        write_runs(store, arguments.csv)
+        write_runs(store, arguments.only, arguments.csv)
     elif arguments.full:
         train_full(store, arguments.only)
     else:
