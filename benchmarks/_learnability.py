@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from ranp.datasets import open_cases, synthesise, synthetic_cases
-from ranp.datasets.brats import regions
+from ranp.datasets.brats import REGIONS
 from ranp.datasets.cases import Cases
 from ranp.datasets.loader import Loader
 from ranp.datasets.parts import PARTS, category_named, part_miou, shape_iou
@@ -201,6 +201,11 @@ def tumours() -> None:
     training = Cases(Kept(synthetic_cases("brats", size=32, samples=120, seed=1)))
     test = synthetic_cases("brats", size=32, samples=32, seed=2)
     volumes("brats", training, test, 4, 5, regions)
+
+
+def regions(labels: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the masks of ET, TC and WT in a label volume."""
+    return {name: np.isin(labels, members) for name, members in REGIONS.items()}
 
 
 def hippocampi() -> None:

@@ -271,16 +271,12 @@ class _Step(Content):
     loss: str
 
 
-class _Chosen(_Settings):
-    sparsity: Share
-
-
 class PruningFile(File):
     """The record of a pruning."""
 
     network: str | None
     method: str
-    settings: _Chosen
+    settings: _Settings
     protect: list[str] = Field(default_factory=list)
     inputs: _Inputs
     fingerprint: Hash

@@ -20,7 +20,9 @@ FREE = {("config", "network", "options")}
 def stored(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:  # times are kept, whatever else is running
         patch.setattr("ranp.resources.timing_cache.others_running", lambda: 0.0)
-        return write_files(tmp_path_factory.mktemp("stored"))
+        # A stored correction must not change what other tests predict.
+        patch.setenv("RANP_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield write_files(tmp_path_factory.mktemp("stored"))
 
 
 def places(value, path=()):

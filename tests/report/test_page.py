@@ -89,7 +89,8 @@ def test_a_plan_beside_its_own_record_brings_the_record(chooser, tmp_path):
 
 def test_a_training_run_shows_its_metrics_and_curve(chooser, tmp_path):
     write_record(tmp_path, record_of(chooser))
-    epochs = [{"epoch": e, "metrics": {"miou": 0.5 + 0.01 * e}} for e in range(1, 11)]
+    speed = {"loss": 0.4, "lr": 0.1, "seconds": 1.25, "samples_per_second": 8.0}
+    epochs = [{"epoch": e, "metrics": {"miou": 0.5 + 0.01 * e}, **speed} for e in range(1, 11)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(e) + "\n" for e in epochs))
     training = {
         "schema": 1,
@@ -100,6 +101,8 @@ def test_a_training_run_shows_its_metrics_and_curve(chooser, tmp_path):
         "epochs": 10,
         "seconds": 12.5,
         "seed": 7,
+        "full": None,
+        "slim": None,
     }
     write_sealed_json(tmp_path / "record.json", training)
     page = write_report(tmp_path)
