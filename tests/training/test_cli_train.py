@@ -149,6 +149,13 @@ def test_wrong_arguments(ranp, crops, tmp_path, arguments, message):
     assert not (tmp_path / "run" / "last.safetensors").exists()
 
 
+def test_a_wrong_network_leaves_no_run_behind(ranp, crops, tmp_path):
+    out = tmp_path / "run"
+    wrong = ("train", RECIPE, "--data", crops, "--out", out, "--set", "network.name=vgg")
+    assert ranp(*wrong).code == 2
+    assert not (out / "config.json").exists()
+
+
 def test_a_plan_of_another_network_is_refused(ranp, crops, tmp_path):
     first = tmp_path / "first"
     pruned = ("--method", "random", "--sparsity", "0.5", "--data", crops)

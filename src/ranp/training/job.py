@@ -12,7 +12,7 @@ from ranp.errors import UsageError
 from ranp.files import LOCK, ensure_directory, hold_directory, json_sha256, write_sealed_json
 from ranp.schemas import read_file, read_run_file
 from ranp.training.config import Config, first_difference, parse_config
-from ranp.training.networks import Factory
+from ranp.training.networks import Factory, find_spec
 
 SCHEMA = 1
 
@@ -70,6 +70,7 @@ def claim(job: Job, *, resume: bool) -> dict[str, Any] | None:
             )
         _check_same(job, read_file(stored, "run"))
     else:
+        find_spec(job.config.network, job.factory)  # a wrong name must leave no run behind
         write_sealed_json(
             stored,
             {

@@ -21,7 +21,12 @@ def build_network(config: NetworkConfig, factory: Factory | None = None) -> nn.M
         factory: What a name such as `package.module:factory` stands for. It must come from the
             command line or from code: a stored configuration alone imports nothing.
     """
+    return find_spec(config, factory).build(**config.options)
+
+
+def find_spec(config: NetworkConfig, factory: Factory | None = None) -> models.NetworkSpec:
+    """Return how the full network is built; raise `UsageError` if its name is not known."""
     if factory is not None:
-        return models.NetworkSpec(config.name, factory).build(**config.options)
+        return models.NetworkSpec(config.name, factory)
     refuse_stored_code(config.name)
-    return models.find_network(config.name).build(**config.options)
+    return models.find_network(config.name)
