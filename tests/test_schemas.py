@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from dataclasses import asdict
 
@@ -18,6 +17,7 @@ from ranp.resources.measuring import Measured
 from ranp.schemas import read_file
 from ranp.slimming import Plan, load_weights, save_weights
 from ranp.training.checkpoint import Progress, load_checkpoint, save_checkpoint
+from tests.faults.stored import edited
 
 HASH = "0" * 64
 VERSIONS = {"ranp": "1", "torch": "2"}
@@ -59,19 +59,6 @@ def pruned(tmp_path_factory):
     for kind, content in STORED.items():
         write_sealed_json(out / f"{kind}.json", {"kind": kind, "schema": 1, **content})
     return out, model
-
-
-def edited(content, path, value=...):
-    """A copy of nested containers with one entry replaced, or left out."""
-    content = copy.deepcopy(content)
-    inner = content
-    for key in path[:-1]:
-        inner = inner[key]
-    if value is ...:
-        del inner[path[-1]]
-    else:
-        inner[path[-1]] = value
-    return content
 
 
 def wrong_values(value):

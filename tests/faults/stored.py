@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,19 @@ def network() -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(1, 6, 3), nn.ReLU(), nn.Conv2d(6, 5, 3), nn.ReLU(), nn.Conv2d(5, 2, 1)
     )
+
+
+def edited(content: Any, path: Sequence[Any], value: Any = ...) -> Any:
+    """Return a copy of nested containers with one entry replaced, or left out."""
+    content = copy.deepcopy(content)
+    inner = content
+    for key in path[:-1]:
+        inner = inner[key]
+    if value is ...:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = value
+    return content
 
 
 def write_files(directory: Path) -> dict[str, StoredFile]:

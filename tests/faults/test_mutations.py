@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import random
 from collections import Counter
 
 import pytest
 
 from ranp.errors import IntegrityError, RanpError
-from tests.faults.stored import write_files
+from tests.faults.stored import edited, write_files
 
 KINDS = 14
 # What is the user's own, and may be of any type.
@@ -50,18 +49,6 @@ def of_another_type(value):
 
 OUT_OF_RANGE = (..., None, -7.5, 10**30, "", [], {})
 """What may or may not stand there: left out, missing, negative, huge, empty."""
-
-
-def edited(content, path, value):
-    content = copy.deepcopy(content)
-    inner = content
-    for key in path[:-1]:
-        inner = inner[key]
-    if value is ...:
-        del inner[path[-1]]
-    else:
-        inner[path[-1]] = value
-    return content
 
 
 def edits(content):
