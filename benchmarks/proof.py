@@ -2,19 +2,20 @@
 
     python -m benchmarks.proof --store out/proof             # trains what is missing
     python -m benchmarks.proof --store out/proof --full      # the same for the full networks
-    python -m benchmarks.proof --store out/proof --table     # prints what is there
-    python -m benchmarks.proof --store out/proof --csv DIR   # the same, training by training
+    python -m benchmarks.proof --store out/proof --collect   # adds what is trained to the ledger
+    python -m benchmarks.proof --table                       # prints what the ledger has
 
 Cells are ordered so that whole comparisons become complete one after the other; killed, it goes
-on; started several times, processes share the work. The race is run on curves that are stored
-whole, so it costs nothing more here; what it would cost is printed.
+on; started several times, processes share the work. What has a line in the ledger, docs/results, is
+not trained again. The race is run on curves that are stored whole, so it costs nothing more here;
+what it would cost is printed.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -22,15 +23,13 @@ from statistics import fmean
 import torch
 from torch import nn
 
+from benchmarks._ledger import Ledger, Trained
 from benchmarks._proof_tasks import TASKS
 from ranp.errors import UsageError
 from ranp.experiments.compare import FULL, absolute_budget
 from ranp.experiments.comparing import LoopRuns
-from ranp.experiments.evaluation import evaluate
 from ranp.experiments.statistics import Difference, compare_paired, holm
-from ranp.files import write_text
 from ranp.fitting import TrainingStep
-from ranp.report.comparison_tables import markdown, runs_csv
 from ranp.resources.budgets import parse_budget
 from ranp.trials.allocating import Planned
 from ranp.trials.race import (
@@ -43,6 +42,8 @@ from ranp.trials.race import (
 )
 from ranp.trials.store import Store
 
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
+
 RACING = 5
 """How many of the default candidates race."""
 
@@ -53,12 +54,12 @@ COMPARED = (THIN, "ranp-f", RACE)
 """What is trained to the end with every seed."""
 
 SEEDS = {
-    ("modelnet10", "flops=3%"): range(300, 312),
     ("hippocampus", "flops=3%"): range(300, 316),
-    ("left_atrium", "flops=3%"): range(300, 304),
-    ("modelnet10", "flops=10%"): range(300, 304),
-    ("hippocampus", "flops=10%"): range(300, 304),
-    ("left_atrium", "flops=10%"): range(300, 304),
+    ("modelnet10", "flops=3%"): range(300, 324),
+    ("left_atrium", "flops=3%"): range(300, 306),
+    ("hippocampus", "flops=10%"): range(300, 306),
+    ("modelnet10", "flops=10%"): range(300, 306),
+    ("left_atrium", "flops=10%"): range(300, 306),
     ("hippocampus", "memory=25%"): range(300, 304),
 }
 """Seeds of every comparison, none of which a rule of the race was settled on. Their numbers were
@@ -69,9 +70,6 @@ TO_THE_END, WITH_SEEDS = ("modelnet10", "flops=3%"), range(300, 303)
 
 FULL_SEEDS = range(300, 302)
 """Seeds of the full networks, one for each fold."""
-
-LOST = 0.3
-"""A structure with a smaller Dice was not found."""
 
 COST = 2.4
 """Most that a race costs here: trainings are short, so it is much; 1,200 steps, 5 % of 24,000."""
@@ -93,14 +91,7 @@ def make_runs(store: Store, name: str, budget: str, *, trains: bool = True) -> L
     if limit.is_counted:
         limit = absolute_budget(budget, allocator.full().chooser.costs())
     racing = Racing(allocator, task.check_ins, default_candidates(limit)[:RACING], COST)
-    methods = (FULL, *(CANDIDATES if (name, budget) == TO_THE_END else ()), *COMPARED)
-    return LoopRuns(
-        allocator,
-        tuple(dict.fromkeys(methods)),
-        {budget: limit},
-        tuple(SEEDS[name, budget]),
-        racing,
-    )
+    return LoopRuns(allocator, (), {budget: limit}, (), racing)
 
 
 def _refuse(model: nn.Module, seed: int) -> Iterator[float]:
@@ -108,29 +99,38 @@ def _refuse(model: nn.Module, seed: int) -> Iterator[float]:
     yield 0.0
 
 
-def train(store: Store, only: str) -> None:
+def methods_of(name: str, budget: str, seed: int) -> tuple[str, ...]:
+    """Return what is trained to the end with a seed."""
+    all_of_them = (name, budget) == TO_THE_END and seed in WITH_SEEDS
+    return tuple(dict.fromkeys((*(CANDIDATES if all_of_them else ()), *COMPARED)))
+
+
+def chosen(only: str) -> list[tuple[str, str]]:
+    """Return the comparisons with a text in them."""
+    return [(name, budget) for name, budget in SEEDS if only in f"{name}; {budget}"]
+
+
+def train(store: Store, ledger: Ledger, only: str) -> None:
     """Train what is missing, comparison by comparison and seed by seed.
 
     A race comes one seed after the others: its second meeting has the next seed, and reads off it.
     """
-    for (name, budget), seeds in SEEDS.items():
-        if only not in f"{name}; {budget}":
-            continue
+    for name, budget in chosen(only):
         runs = make_runs(store, name, budget)
-        for seed in (*seeds, seeds[-1] + 1):
-            to_the_end = (name, budget) == TO_THE_END and seed in WITH_SEEDS
-            for method in runs.methods[1:] if to_the_end else COMPARED:
-                if method != RACE and seed in seeds:
+        done = ledger.by_seed(name, budget, RACE)
+        left = [seed for seed in SEEDS[name, budget] if seed not in done]
+        for seed in sorted({*left, *(seed + 1 for seed in left)}):
+            for method in methods_of(name, budget, seed) if seed in left else ():
+                if method != RACE:
                     train_one(runs, store, method, budget, seed)
-            if seed - 1 in seeds:
+            if seed - 1 in left:
                 train_one(runs, store, RACE, budget, seed - 1)
 
 
 def train_full(store: Store, only: str) -> None:
     """Train the full networks, which take longest."""
-    for (name, budget), seed in product(SEEDS, FULL_SEEDS):
-        if only in f"{name}; {budget}":
-            train_one(make_runs(store, name, budget), store, FULL, budget, seed)
+    for (name, budget), seed in product(chosen(only), FULL_SEEDS):
+        train_one(make_runs(store, name, budget), store, FULL, budget, seed)
 
 
 def train_one(runs: LoopRuns, store: Store, method: str, budget: str, seed: int) -> None:
@@ -148,65 +148,149 @@ def train_one(runs: LoopRuns, store: Store, method: str, budget: str, seed: int)
             print(loop.name, budget, method, seed, took, flush=True)
 
 
-def is_complete(runs: LoopRuns, store: Store, budget: str, seed: int) -> bool:
-    """Return whether all that is compared is trained with a seed."""
-    try:
-        found = [runs.result(store, method, budget, seed) for method in COMPARED]
-    except UsageError:
-        return False
-    return None not in found
-
-
-def known(store: Store, only: str) -> Iterator[tuple[str, str, LoopRuns]]:
-    """Yield task, budget and runs of every comparison, with the seeds that are complete."""
-    for name, budget in SEEDS:
-        if only not in f"{name}; {budget}":
-            continue
+def collect(store: Store, ledger: Ledger, only: str) -> None:
+    """Add what is trained to the ledger: whole seeds, so that all are compared over the same."""
+    for name, budget in chosen(only):
         runs = make_runs(store, name, budget, trains=False)
-        seeds = tuple(seed for seed in runs.seeds if is_complete(runs, store, budget, seed))
-        if seeds:
-            yield name, budget, replace(runs, seeds=seeds)
+        for seed in FULL_SEEDS:
+            full = runs.result(store, FULL, budget, seed)
+            if full is not None:
+                ledger.add(name, FULL, FULL, seed, full)
+        for seed in SEEDS[name, budget]:
+            try:
+                found = {
+                    method: runs.result(store, method, budget, seed)
+                    for method in methods_of(name, budget, seed)
+                }
+            except UsageError:
+                continue
+            if None not in found.values():
+                for method, result in found.items():
+                    ledger.add(name, budget, method, seed, result)
 
 
-def summary(store: Store, comparisons: Sequence[tuple[str, str, LoopRuns]]) -> Iterator[str]:
+def tables(ledger: Ledger, only: str) -> Iterator[str]:
+    """Yield what is known of every comparison, as Markdown."""
+    known = [each for each in chosen(only) if ledger.lines(*each)]
+    yield from summary(ledger, known)
+    yield from against_full(ledger, known)
+    yield from races(ledger, known)
+    if TO_THE_END in known:
+        yield from ranks(ledger)
+
+
+def summary(ledger: Ledger, known: Sequence[tuple[str, str]]) -> Iterator[str]:
     """Yield the race against the network thinned by hand, a row for each comparison."""
     columns = (
-        *("data", "budget", "seeds", FULL, *COMPARED, "race - ranp-f", "race - thin"),
+        *("data", "budget", "seeds", *COMPARED, "race - ranp-f", "race - thin"),
         *("p, t-test", "Holm", "p, sign-flip", "Holm", "class lost"),
     )
     yield " | ".join(columns)
     yield " | ".join(["---"] * 2 + ["---:"] * (len(columns) - 2))
-    ahead = {
-        f"{name}; {budget}": difference(store, runs, budget, THIN)
-        for name, budget, runs in comparisons
-    }
+    ahead = {key: difference(ledger, *key, THIN) for key in known}
     holm_t = holm({key: 1.0 if each.p is None else each.p for key, each in ahead.items()})
     holm_flip = holm({key: each.p_flip or 1.0 for key, each in ahead.items()})
-    for name, budget, runs in comparisons:
-        found = [accuracies(store, runs, method, budget) for method in (FULL, *COMPARED)]
-        means = [
-            f"{fmean(each.values()):.1f}{'' if len(each) == len(runs.seeds) else f' ({len(each)})'}"
-            if each
-            else ""
-            for each in found
-        ]
-        key = f"{name}; {budget}"
+    for key in known:
+        seeds = ledger.by_seed(*key, RACE)
+        means = [mean(ledger.by_seed(*key, method), len(seeds)) for method in COMPARED]
+        differences = [interval(difference(ledger, *key, "ranp-f")), interval(ahead[key])]
         tests = (ahead[key].p or 1.0, holm_t[key], ahead[key].p_flip or 1.0, holm_flip[key])
-        lost = ", ".join(f"{m} {losses(store, runs, m, budget)}" for m in COMPARED)
-        differences = [
-            interval(difference(store, runs, budget, "ranp-f")),
-            interval(ahead[key]),
-        ]
-        cells = [name, budget, str(len(runs.seeds)), *means, *differences]
+        lost = ", ".join(
+            f"{method} {sum(x.lost_a_class for x in ledger.by_seed(*key, method).values())}"
+            for method in COMPARED
+        )
+        cells = [*key, str(len(seeds)), *means, *differences]
         yield " | ".join([*cells, *(f"{p:.3f}" for p in tests), lost])
     yield ""
 
 
-def difference(store: Store, runs: LoopRuns, budget: str, other: str) -> Difference:
+def against_full(ledger: Ledger, known: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yield the race against the full network, over the seeds of both."""
+    yield "data | budget | seeds | full | race, the same seeds | race - full"
+    yield "--- | --- | ---: | ---: | ---: | ---:"
+    for name, budget in known:
+        full, race = ledger.by_seed(name, FULL, FULL), ledger.by_seed(name, budget, RACE)
+        both = [seed for seed in race if seed in full]
+        if both:
+            theirs, ours = ({seed: x[seed] for seed in both} for x in (full, race))
+            behind = fmean(accuracies(ours).values()) - fmean(accuracies(theirs).values())
+            means = f"{mean(theirs, len(both))} | {mean(ours, len(both))} | {behind:+.1f}"
+            yield f"{name} | {budget} | {len(both)} | {means}"
+    yield ""
+
+
+def races(ledger: Ledger, known: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yield what the races chose, how good a choice that was, and what it cost."""
+    yield (
+        "data | budget | winners | within 0.5 points of the best, or above | worst | "
+        "cost of the race, % of the training | its CPU s | CPU s of the training"
+    )
+    yield "--- | --- | --- | ---: | ---: | ---: | ---: | ---:"
+    for key in known:
+        won = ledger.by_seed(*key, RACE)
+        winners = Counter(race.values["winner"] for race in won.values()).most_common()
+        behind = [behind_the_best(ledger, key, seed) for seed in won]
+        close = sum(each <= 0.5 for each in behind)
+        costs = [100 * float(race.values["race_cost"]) for race in won.values()]
+        took = [
+            [float(race.values[column]) for race in won.values()]
+            for column in ("race_cpu_seconds", "cpu_seconds")
+        ]
+        cells = [
+            *key,
+            ", ".join(f"{name} {times}" for name, times in winners),
+            f"{close} of {len(behind)}",
+            f"{max(behind):.1f}",
+            f"{min(costs):.0f} to {max(costs):.0f}",
+            *(f"{fmean(each):.0f}" for each in took),
+        ]
+        yield " | ".join(cells)
+    yield ""
+
+
+def behind_the_best(ledger: Ledger, key: tuple[str, str], seed: int) -> float:
+    """Return how far a race's network is below the best other that was trained to the end."""
+    ours = ledger.by_seed(*key, RACE)[seed].accuracy
+    others = [
+        line.accuracy
+        for line in ledger.lines(*key)
+        if line.seed == seed and line.method in CANDIDATES and line.accuracy is not None
+    ]
+    assert ours is not None
+    return max(0.0, max(others) - ours)
+
+
+def ranks(ledger: Ledger) -> Iterator[str]:
+    """Yield the order of all candidates on each rung and at the end, where all were trained."""
+    yield "seed | on the rungs, by check-ins | at the end, %"
+    yield "---: | --- | ---"
+    for seed in WITH_SEEDS:
+        lines = [x for x in ledger.lines(*TO_THE_END) if x.seed == seed]
+        final = {x.method: x.accuracy for x in lines if x.method in CANDIDATES and x.accuracy}
+        order = sorted(final, key=lambda method: -final[method])
+        standing = next(x.values["standing"] for x in lines if x.method == RACE)
+        yield f"{seed} | {standing} | {', '.join(f'{m} {final[m]:.1f}' for m in order)}"
+    yield ""
+
+
+def difference(ledger: Ledger, name: str, budget: str, other: str) -> Difference:
     """Return how far the race's networks are from others, over the seeds of both."""
-    race, theirs = (accuracies(store, runs, method, budget) for method in (RACE, other))
+    race, theirs = (accuracies(ledger.by_seed(name, budget, each)) for each in (RACE, other))
     common = [seed for seed in race if seed in theirs]
     return compare_paired([race[seed] for seed in common], [theirs[seed] for seed in common])
+
+
+def accuracies(lines: dict[int, Trained]) -> dict[int, float]:
+    """Return the results in per cent, of the seeds with which a network was trained."""
+    return {seed: x.accuracy for seed, x in lines.items() if x.accuracy is not None}
+
+
+def mean(lines: dict[int, Trained], seeds: int) -> str:
+    """Format the mean, with the number of seeds where there are not all of them."""
+    found = accuracies(lines)
+    if not found:
+        return ""
+    return f"{fmean(found.values()):.1f}{'' if len(found) == seeds else f' ({len(found)})'}"
 
 
 def interval(difference: Difference) -> str:
@@ -217,95 +301,32 @@ def interval(difference: Difference) -> str:
     return f"{found.mean:+.1f} ({found.low:+.1f} to {found.high:+.1f})"
 
 
-def accuracies(store: Store, runs: LoopRuns, method: str, budget: str) -> dict[int, float]:
-    """Return the accuracy with every seed in which a network was trained, in per cent."""
-    found = {seed: runs.result(store, method, budget, seed) for seed in runs.seeds}
-    return {
-        seed: 100 * each["accuracy"]
-        for seed, each in found.items()
-        if each is not None and each["outcome"] == "trained"
-    }
-
-
-def losses(store: Store, runs: LoopRuns, method: str, budget: str) -> int:
-    """Return the number of seeds in which a structure has a Dice below 0.3."""
-    found = [runs.result(store, method, budget, seed) for seed in runs.seeds]
-    dice = [
-        [v["last"] for n, v in each["metrics"].items() if n.startswith("dice_")]
-        for each in found
-        if each is not None and each["outcome"] == "trained"
-    ]
-    return sum(min(each, default=1.0) < LOST for each in dice)
-
-
-def tables(store: Store, only: str) -> Iterator[str]:
-    """Yield what is known of every comparison, as Markdown."""
-    comparisons = list(known(store, only))
-    yield from summary(store, comparisons)
-    for name, budget, runs in comparisons:
-        yield f"## {name}, {budget}, {len(runs.seeds)} seeds\n"
-        yield markdown(evaluate(runs, store))
-        yield "\n".join(races(runs, store, budget))
-
-
-def write_runs(store: Store, only: str, directory: Path) -> None:
-    """Write a CSV file for every comparison, with a line for every training."""
-    for name, budget, runs in known(store, only):
-        file = directory / f"{name}-{budget.replace('=', '-').rstrip('%')}.csv"
-        write_text(file, runs_csv(evaluate(runs, store)))
-
-
-def races(runs: LoopRuns, store: Store, budget: str) -> Iterator[str]:
-    """Yield what the races chose, and how far that is from the best that was trained to the end."""
-    for seed in runs.seeds:
-        final = {
-            method: result["accuracy"]
-            for method in CANDIDATES
-            if (result := runs.result(store, method, budget, seed))
-            and result["outcome"] == "trained"
-        }
-        race = runs.allocation(RACE, budget, seed).about["race"]
-        best = max(final, key=lambda each: final[each])
-        behind = 100 * (final[best] - runs.result(store, RACE, budget, seed)["accuracy"])
-        standing = "; ".join(
-            f"{rung['check_ins']}: {' > '.join(rung['standing'])}" for rung in race["rungs"]
-        )
-        yield (
-            f"- seed {seed}: {race['winner']} wins, {behind:.2f} points below the best at the end "
-            f"({best}); cost {100 * race['spent']:.0f} % of the training's FLOPs, "
-            f"{race['cpu_seconds']:.0f} CPU s; {standing}"
-        )
-    whole = [
-        result["cpu_seconds"]
-        for seed in runs.seeds
-        if (result := runs.result(store, RACE, budget, seed))
-    ]
-    yield f"- the training that follows: {fmean(whole):.0f} CPU s\n"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--store", type=Path, required=True)
-    parser.add_argument("--table", action="store_true")
-    parser.add_argument("--full", action="store_true")
-    parser.add_argument("--csv", type=Path)
+    parser.add_argument("--store", type=Path, default=Path("out/proof"))
+    parser.add_argument("--ledger", type=Path, default=RESULTS)
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--full", action="store_true")
+    what.add_argument("--collect", action="store_true")
+    what.add_argument("--table", action="store_true")
     parser.add_argument(
         "--only",
         default="",
         help="Only comparisons with this in them, such as 'modelnet10; flops=3%%'.",
     )
     arguments = parser.parse_args()
+    ledger, only = Ledger(arguments.ledger), arguments.only
+    if arguments.table:
+        print("\n".join(tables(ledger, only)))
+        return
     torch.set_num_threads(1)
     store = Store(arguments.store)
-    if arguments.table:
-        for text in tables(store, arguments.only):
-            print(text)
-    elif arguments.csv is not None:
-        write_runs(store, arguments.only, arguments.csv)
+    if arguments.collect:
+        collect(store, ledger, only)
     elif arguments.full:
-        train_full(store, arguments.only)
+        train_full(store, only)
     else:
-        train(store, arguments.only)
+        train(store, ledger, only)
 
 
 if __name__ == "__main__":
