@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -269,7 +269,7 @@ def prune(
         train: `train(model, seed)` trains a network and yields a metric at every check-in, for
             "race".
         length: Check-ins of a whole training, for "race".
-        progress: Whether a terminal or notebook shows a progress bar.
+        progress: Whether a terminal or notebook shows a progress bar, and a race says how it goes.
 
     Returns:
         The slim model, the plan, the scores, and the costs before and after; what `ranp.fit`
@@ -302,7 +302,7 @@ def prune(
         batch, *_ = traced.batches.input_shape(forward) or traced_at
         step = TrainingStep(batch=batch, sample=traced_at[1:], device=default_device())
     if racing:
-        won = win_race(traced, *racing, target, choice, scoring, step).chooser
+        won = win_race(traced, *racing, target, choice, scoring, step, _tell(progress)).chooser
         choice, scoring = won.choice, replace(scoring, scores=won.scores)
     with ScoringBar(progress) as events:
         return prune_network(traced, target, step, choice, scoring, init=init, events=events)
@@ -319,6 +319,11 @@ def _race_arguments(
     if train is None or length is None:
         raise UsageError("method='race' trains on your own data; give train and length")
     return train, length
+
+
+def _tell(progress: bool) -> Callable[[str], None]:
+    """Return what tells how a race goes."""
+    return print if progress else pipeline.logger.info
 
 
 def _target(sparsity: float | None, amounts: Mapping[str, Amount | None]) -> pipeline.Target:
@@ -468,7 +473,7 @@ def fit(  # noqa: D417
     scored: dict[str, Any] = {"per": per, "weights": weights, "seed": seed, "scores": scores}
     scoring = _scoring(loss, forward, batches, needs_data=needs_data, **scored)
     if racing:
-        won = win_race(traced, *racing, budgets, choices[0], scoring, step).chooser
+        won = win_race(traced, *racing, budgets, choices[0], scoring, step, _tell(progress)).chooser
         choices, scoring = (won.choice,), replace(scoring, scores=won.scores)
     with ScoringBar(progress) as events:
         return fit_network(traced, budgets, step, choices, scoring, init=init, events=events)

@@ -60,7 +60,8 @@ def make_race(path: Path, **options: Any) -> Any:
 
 def test_a_race_keeps_its_stated_cost_and_hands_back_a_plan_at_the_budget(tmp_path: Path) -> None:
     found, lines = make_race(tmp_path, score_with=score_with())
-    assert lines[0].startswith("Race of 7 candidates: at most ")
+    assert lines[0] == "Bringing 7 candidates to the budget"
+    assert lines[1].startswith("Race of 7 candidates: at most ")
     assert found.spent <= found.stated <= 1.5
     trained = [*found.curves.values(), *found.again.values()]
     assert found.spent == sum(map(len, trained)) / 20
@@ -72,6 +73,22 @@ def test_a_race_keeps_its_stated_cost_and_hands_back_a_plan_at_the_budget(tmp_pa
     assert found.winner in ("ranp-f", found.challenger) or found.refined[found.winner] is None
     plan = type(found.plan).load(found.save(tmp_path / "won") / "plan.json")
     assert plan.apply(build())(torch.zeros(SHAPE)).shape == (1, 2)
+
+
+def test_a_race_says_how_it_goes(tmp_path: Path) -> None:
+    rules = ["thin", "power:0.25", "power:-0.25"]
+    found, lines = make_race(tmp_path, candidates=rules, example_input=SHAPE)
+    counts = [int(line.split()[0]) for line in lines if " check-ins; " in line]
+    assert counts == sorted(set(counts))
+    assert counts[-1] == round(20 * found.spent)
+    rungs = [line for line in lines if line.startswith("Rung")]
+    assert rungs == [
+        f"Rung at check-in {rung.check_ins}: {' > '.join(rung.standing)}" for rung in found.rungs
+    ]
+    name, curve = next(iter(found.curves.items()))
+    at = found.rungs[0].check_ins
+    trained = next(line for line in lines if f"{name}, seed 0, at check-in {at}:" in line)
+    assert f"accuracy {curve[at - 1]['accuracy']:.3g}" in trained
 
 
 def test_a_race_is_decided_by_its_seed(tmp_path: Path) -> None:

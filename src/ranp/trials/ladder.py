@@ -196,6 +196,7 @@ class Ladder:
     Attributes:
         schedule: How far it goes.
         curve: Trains a candidate.
+        on_rung: Called with every rung when it is judged.
         rungs: What was judged so far.
         challenger: The best of the last rung, if it is not the incumbent.
         confirmed: Whether the challenger was clearly ahead of the incumbent over both seeds.
@@ -205,6 +206,7 @@ class Ladder:
 
     schedule: Schedule
     curve: Curve
+    on_rung: Callable[[Rung], None] = lambda rung: None
     rungs: list[Rung] = field(default_factory=list)
     challenger: str | None = None
     confirmed: bool = False
@@ -224,6 +226,7 @@ class Ladder:
                 going_on = {incumbent, *left[: self.schedule.rungs[number + 1][1]]}
                 kept = [name for name in order if name in going_on]
             self.rungs.append(Rung(check_ins, tuple(order), tuple(kept)))
+            self.on_rung(self.rungs[-1])
         (best,) = kept
         if best == incumbent:
             return incumbent

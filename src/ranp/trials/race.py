@@ -17,7 +17,7 @@ from ranp.fitting import TrainingStep
 from ranp.fitting.target import batch_like, no_loss
 from ranp.graph import ExampleInput
 from ranp.peeking import peek
-from ranp.pipeline import Scoring, Target, Traced, logger, trace
+from ranp.pipeline import Scoring, Target, Traced, trace
 from ranp.pruning import (
     Choice,
     Coupling,
@@ -209,7 +209,8 @@ class Racing:
         length: Check-ins of a whole training.
         candidates: Names of methods; the default ones if None.
         cost: Most that a race may cost, as a share of the training that follows.
-        tell: Called with the stated cost before anything is trained.
+        tell: Called with a line before candidates are chosen, with the stated cost before anything
+            is trained, after every training, and at every rung.
     """
 
     allocator: Allocator
@@ -221,19 +222,26 @@ class Racing:
     def run(self, budget: Budget, seed: int) -> RaceResult:
         """Race the candidates at a budget."""
         loop = self.allocator.loop
-        allocations, left_out = self._line_up(budget, seed)
+        choices = self._choices(budget, seed)
+        self.tell(f"Bringing {len(choices)} candidates to the budget")
+        allocations, left_out = self._line_up(choices, budget)
         schedule = make_schedule(len(allocations), self.length, self.cost)
         self.tell(self._stated(schedule, len(allocations)))
         runs: dict[tuple[str, bool], dict[str, Any]] = {}
 
         def curve(name: str, check_ins: int, again: bool) -> Sequence[Line]:
             found = loop.run(allocations[name].alive, seed + again, check_ins)
-            if len(found["curve"]) >= len(runs.get((name, again), found)["curve"]):
-                runs[name, again] = found
             curve: Sequence[Line] = found["curve"]
+            before = runs.get((name, again))
+            if before is None or len(curve) > len(before["curve"]):
+                runs[name, again] = found
+                done = sum(len(run["curve"]) for run in runs.values())
+                which = f"{name}, seed {seed + again}"
+                reached = f"{which}, at check-in {len(curve)}: {_at(curve, len(curve))}"
+                self.tell(f"{done} of at most {schedule.check_ins} check-ins; {reached}")
             return curve
 
-        ladder = Ladder(schedule, curve)
+        ladder = Ladder(schedule, curve, self._tell_rung)
         with closing(loop):
             winner = ladder.run(list(allocations))
             refined = (
@@ -260,6 +268,10 @@ class Racing:
             cpu_seconds=sum(run["cpu_seconds"] for run in runs.values()),
         )
 
+    def _tell_rung(self, rung: Rung) -> None:
+        on = f"; {', '.join(rung.kept)} go on" if len(rung.kept) > 1 else ""  # one at the last
+        self.tell(f"Rung at check-in {rung.check_ins}: {' > '.join(rung.standing)}{on}")
+
     def _stated(self, schedule: Schedule, candidates: int) -> str:
         """Return what a race costs at the most, and what it would take to race them all."""
         racing = 1 + schedule.rungs[0][1]
@@ -274,7 +286,9 @@ class Racing:
             "or with more frequent check-ins"
         )
 
-    def _line_up(self, budget: Budget, seed: int) -> tuple[dict[str, Planned], dict[str, str]]:
+    def _line_up(
+        self, choices: Sequence[Choice], budget: Budget
+    ) -> tuple[dict[str, Planned], dict[str, str]]:
         """Return the candidates' networks at a budget, and those left out with the reason.
 
         Where a method cannot come down to the budget, or would leave a layer too thin to be
@@ -284,7 +298,7 @@ class Racing:
         allocations: dict[str, Planned] = {}
         left_out: dict[str, str] = {}
         names: dict[Path, str] = {}
-        for choice in self._choices(budget, seed):
+        for choice in choices:
             name = choice.method.name
             found = self.allocator.allocate(choice, budget)
             if isinstance(found, Unreachable) or thin_layers(loop.graph, found.alive):
@@ -293,7 +307,7 @@ class Racing:
             if isinstance(found, Unreachable):
                 left_out[name] = found.reason
                 continue
-            place = loop.store.place(loop.cell(found.alive, seed))
+            place = loop.store.place(loop.cell(found.alive, choice.seed))
             if place in names:
                 left_out[name] = f"it is the same network as {names[place]}"
                 continue
@@ -335,6 +349,7 @@ def win_race(
     choice: Choice,
     scoring: Scoring,
     step: TrainingStep | None,
+    tell: Callable[[str], None],
 ) -> Planned:
     """Race the default candidates on a traced network, and return the winner.
 
@@ -346,6 +361,7 @@ def win_race(
         choice: Settings of the candidates, and the seed.
         scoring: How the network is scored.
         step: How the network is trained, for a budget of memory.
+        tell: As in `race`.
     """
     if not isinstance(budgets, tuple) or len(budgets) != 1:
         raise UsageError(
@@ -367,7 +383,7 @@ def win_race(
         "multiple": choice.multiple,
     }
     allocator = Allocator(loop, traced.batches.loader, scoring, settings, step, input_at)
-    return Racing(allocator, length, tell=logger.info).run(budgets[0], choice.seed).won
+    return Racing(allocator, length, tell=tell).run(budgets[0], choice.seed).won
 
 
 def _name_of(train: Train) -> str:
@@ -420,7 +436,7 @@ def race(
         floor: Least number of neurons that every layer keeps, or "auto".
         step: How the network is trained, for a budget of memory.
         out: Directory of the runs.
-        tell: Called with what the race costs at the most, before anything is trained.
+        tell: Called with lines that say what the race costs at the most, and how it goes.
     """
     budgets = parse_budgets(budget)
     if len(budgets) != 1:
