@@ -277,7 +277,7 @@ class Racing:
         racing = 1 + schedule.rungs[0][1]
         stated = (
             f"Race of {racing} candidates: at most {100 * schedule.cost:.4g} % of the training "
-            f"that follows ({schedule.check_ins} of {self.length} check-ins)"
+            f"that follows ({schedule.check_ins} check-ins, where that has {self.length})"
         )
         if racing == candidates:
             return stated
