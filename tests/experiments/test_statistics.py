@@ -88,7 +88,14 @@ def test_sign_flips_are_counted(values):
 def test_three_seeds_give_no_smaller_p_than_a_quarter():
     assert sign_flip_test([5.0, 6.0, 7.0]) == 0.25 == least_flip_p(3)
     assert least_flip_p(5) > 0.05 > least_flip_p(6)
-    assert sign_flip_test([1.0] * 21) is None
+    assert sign_flip_test([1.0] * 41) is None
+
+
+@pytest.mark.parametrize(("n", "against"), [(24, 5), (25, 0), (40, 12)])
+def test_sign_flips_of_many_equal_differences_are_binomial(n, against):
+    as_few = sum(math.comb(n, k) for k in range(against + 1)) / 2**n
+    found = sign_flip_test([0.3] * (n - against) + [-0.3] * against)
+    assert found == pytest.approx(2 * as_few, rel=1e-12)
 
 
 def test_holm_by_hand():
