@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import time
 from pathlib import Path
@@ -16,6 +15,7 @@ from ranp.experiments.compare import Design
 from ranp.experiments.jobs import Jobs, complete_cells, parse_jobs
 from ranp.resources.budgets import Budget
 from ranp.trials.store import Store
+from tests.fresh import FORKS
 
 CELLS = [{"number": number} for number in range(6)]
 
@@ -80,7 +80,7 @@ def begin(directory: Path) -> None:
 
 
 def test_processes_end_with_the_one_that_started_them(tmp_path):
-    process = multiprocessing.get_context("spawn").Process(target=begin, args=(tmp_path,))
+    process = FORKS.Process(target=begin, args=(tmp_path,))
     process.start()
     while len(begun := [path.read_text() for path in tmp_path.glob("*/pid")]) < 2 or "" in begun:
         assert process.is_alive()

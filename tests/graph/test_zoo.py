@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ranp.graph import ChannelGraph, build_graph, index_dims
+from ranp.graph import ChannelGraph, index_dims
 from ranp.graph.operation import tensors_within
 from ranp.graph.tracing import Mode
 from ranp.slimming import slim_model
@@ -28,9 +28,7 @@ def test_there_are_enough() -> None:
 
 @each_topology
 def test_what_can_be_removed(case: Case) -> None:
-    model = case.make()
-    with unchanged(model):
-        graph = build_graph(model, case.inputs())
+    graph = graph_of(case)
     removable = {n: int(graph.removable[layer.neurons].sum()) for n, layer in graph.layers.items()}
     assert (sum(removable.values()), int(graph.removable.sum())) == (case.neurons, case.classes), (
         removable,
