@@ -21,7 +21,8 @@ demo: $(STAMP)  ## the main job on embedded synthetic data, within a minute
 	$(BIN)/ranp demo
 
 test: $(STAMP) lint  ## linters and the default tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	# Whatever the environment says, modules are compiled once and not by every process.
+	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

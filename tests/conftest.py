@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests.fresh import FORKS
+
 # How long an example takes depends on what else the machine does; a test must not.
 settings.register_profile("ranp", deadline=None)
 settings.load_profile("ranp")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Spares the garbage collector the millions of objects of imported packages, which stay."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +42,12 @@ def shared_data() -> Path:
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Measured times are kept with the tests, not with the user's."""
     os.environ["RANP_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture
+def forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that would be spawned are forks of a server that has torch loaded."""
+    monkeypatch.setattr("multiprocessing.get_context", lambda method: FORKS)
 
 
 @pytest.fixture(autouse=True)

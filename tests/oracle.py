@@ -45,16 +45,8 @@ class Comparison:
     variation: float
 
 
-def compare(
-    model: nn.Module,
-    graph: ChannelGraph,
-    alive: Alive,
-    inputs: tuple[Any, ...],
-    *,
-    both_ends: bool = False,
-    slim: nn.Module | None = None,
-) -> Comparison:
-    """Compares slim, masked and full network in eval mode, in float64.
+class Reference:
+    """Masked and full network in eval mode, in float64, to compare slim networks with.
 
     Args:
         model: The full network.
@@ -62,28 +54,53 @@ def compare(
         alive: Which classes stay.
         inputs: Arguments of the forward.
         both_ends: Whether to mask what dead channels come out of, too.
-        slim: The slim network; made here unless given.
     """
-    model = model.double().eval()
-    inputs = pytree.tree_map(
-        lambda x: x.double() if isinstance(x, Tensor) and x.is_floating_point() else x, inputs
-    )
-    slim = slim_model(model, graph, alive, init="keep") if slim is None else slim.eval()
-    reference = masked(model, graph, alive, both_ends=both_ends)
-    with torch.no_grad():
-        full = _outputs(_copy(model), inputs)
-        with _Statistics() as statistics:
-            expected = _outputs(reference, inputs)
-        with _Statistics(statistics.moments):
-            found = _outputs(slim, inputs)
-    assert [t.shape for t in found] == [t.shape for t in expected]
-    scale = max(float(t.abs().max()) for t in expected)
-    assert 0 < scale < float("inf")
-    return Comparison(
-        error=_largest_difference(found, expected) / scale,
-        effect=_largest_difference(expected, full) / scale,
-        variation=min(float(t.std()) for t in expected if t.numel() > 1) / scale,
-    )
+
+    def __init__(
+        self,
+        model: nn.Module,
+        graph: ChannelGraph,
+        alive: Alive,
+        inputs: tuple[Any, ...],
+        *,
+        both_ends: bool = False,
+    ) -> None:
+        model = model.double().eval()
+        self._inputs = pytree.tree_map(
+            lambda x: x.double() if isinstance(x, Tensor) and x.is_floating_point() else x, inputs
+        )
+        reference = masked(model, graph, alive, both_ends=both_ends)
+        with torch.no_grad():
+            self._full = _outputs(_copy(model), self._inputs)
+            with _Statistics() as self._statistics:
+                self._expected = _outputs(reference, self._inputs)
+
+    def compare(self, slim: nn.Module) -> Comparison:
+        """Compares a slim network in float64, which is left in eval mode."""
+        expected = self._expected
+        with torch.no_grad(), _Statistics(self._statistics.moments):
+            found = _outputs(slim.eval(), self._inputs)
+        assert [t.shape for t in found] == [t.shape for t in expected]
+        scale = max(float(t.abs().max()) for t in expected)
+        assert 0 < scale < float("inf")
+        return Comparison(
+            error=_largest_difference(found, expected) / scale,
+            effect=_largest_difference(expected, self._full) / scale,
+            variation=min(float(t.std()) for t in expected if t.numel() > 1) / scale,
+        )
+
+
+def compare(
+    model: nn.Module,
+    graph: ChannelGraph,
+    alive: Alive,
+    inputs: tuple[Any, ...],
+    *,
+    both_ends: bool = False,
+) -> Comparison:
+    """Compares slim, masked and full network; see `Reference`."""
+    reference = Reference(model, graph, alive, inputs, both_ends=both_ends)
+    return reference.compare(slim_model(model, graph, alive, init="keep"))
 
 
 def _outputs(model: nn.Module, inputs: tuple[Any, ...]) -> list[Tensor]:

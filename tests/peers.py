@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from ranp.graph import build_graph
 from ranp.slimming import slim_model
-from tests.oracle import _Statistics, compare, random_alive, randomize_
+from tests.oracle import Reference, _Statistics, random_alive, randomize_
 from tests.peer_steps import output_layers, print_steps
 from tests.zoo.case import Case
 from tests.zoo.monai_networks import NETWORKS
@@ -68,7 +68,7 @@ def by_ranp(case: Case, watch: Watch) -> float:
         alive = random_alive(graph, SHARE)
         slim = slim_model(model, graph, alive, init="keep")
     inputs, both = case.inputs(), case.both_ends
-    return compare(model, graph, alive, inputs, both_ends=both, slim=slim).error
+    return Reference(model, graph, alive, inputs, both_ends=both).compare(slim).error
 
 
 def by_torch_pruning(case: Case, watch: Watch) -> float:

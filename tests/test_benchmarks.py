@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.fresh import run_fresh
 
 ROOT = Path(__file__).parents[1]
 
@@ -13,7 +13,5 @@ def test_all_benchmarks_can_be_imported():
     names = [path.stem for path in (ROOT / "benchmarks").glob("*.py") if path.stem != "__main__"]
     assert len(names) > 5
     imports = "".join(f"import benchmarks.{name}\n" for name in names)
-    done = subprocess.run(
-        [sys.executable, "-c", imports], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = run_fresh(imports, cwd=ROOT)
     assert done.returncode == 0, done.stderr

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import html
 import io
-import os
 import re
 import shlex
 import subprocess
@@ -30,6 +29,7 @@ import torch
 import ranp
 import ranp.cli
 from ranp.datasets import synthesise
+from tests.fresh import run_fresh
 from tests.report.browser import Browser, find_chromium
 
 ROOT = Path(__file__).parents[1]
@@ -233,13 +233,9 @@ def site(tmp_path_factory):
     """The built documentation; warnings are errors."""
     pytest.importorskip("sphinx")
     folder = tmp_path_factory.mktemp("site")
-    done = subprocess.run(
-        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-E", "docs", folder],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-    )
+    program = "import sys; from sphinx.cmd.build import main; sys.exit(main(sys.argv[1:]))"
+    options = ("-W", "--keep-going", "-q", "-E")
+    done = run_fresh(program, *options, "docs", folder, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return folder
 

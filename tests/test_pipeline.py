@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,8 +18,7 @@ from ranp.pipeline import Events, Scoring, prune, trace
 from ranp.pruning import METHODS, Choice, make_forward
 from ranp.resources import count
 from ranp.resources.budgets import RESOURCES
-
-ROOT = Path(__file__).parents[1]
+from tests.fresh import run_fresh
 
 
 def network() -> nn.Module:
@@ -129,9 +126,8 @@ result = ranp.prune(model, batches, nn.functional.cross_entropy, sparsity=0.5)
 result.save({str(tmp_path)!r})
 assert "sparsity" in str(result.plan.settings) and "ranp.report.page" not in sys.modules
 """
-    subprocess.run(
-        [sys.executable, "-c", program], check=True, env={"PYTHONPATH": str(ROOT / "src")}
-    )
+    done = run_fresh(program, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     assert (tmp_path / "pruning.json").exists() and not (tmp_path / "report.html").exists()
 
 

@@ -1,4 +1,4 @@
-"""What each kind of file of ours must hold."""
+"""Schemas of the files that ranp writes, one class for each kind."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _unique(items: list[Any]) -> list[Any]:
     names = [item.name if isinstance(item, _Layer) else item[0] for item in items]
     doubled = next((name for name in names if names.count(name) > 1), None)
     if doubled is not None:
-        raise ValueError(f"'{doubled}' is there twice")
+        raise ValueError(f"'{doubled}' must appear once")
     return items
 
 
@@ -52,12 +52,12 @@ class _Layer(Content):
     @model_validator(mode="after")
     def _in_order(self) -> _Layer:
         if self.kept != sorted(set(self.kept)) or self.kept[-1] >= self.neurons:
-            raise ValueError(f"'kept' must rise, each number once, from 0 to {self.neurons - 1}")
+            raise ValueError(f"'kept' must be strictly increasing and below {self.neurons}")
         return self
 
 
 def _check_tensors(value: Any) -> int:
-    """Refuse what is no input of a network, and return how many tensors are in it."""
+    """Return the number of tensors in a network's input; raise `ValueError` for anything else."""
     if isinstance(value, Mapping):
         if "mapping" in value:
             return sum(map(_check_tensors, _Mapping.model_validate(value).mapping.values()))
@@ -107,7 +107,7 @@ class _Settings(Content):
 
 
 class File(Content):
-    """Any file of ours."""
+    """Base of all files."""
 
     schema_: Annotated[int, Field(alias="schema", ge=1, le=1)]
 
@@ -132,7 +132,7 @@ class PlanFile(File):
         layers = {layer.name for layer in self.layers}
         unknown = set(costs) - layers if isinstance(costs, dict) else set()
         if unknown:
-            raise ValueError(f"'settings.resource' has '{min(unknown)}', which is no layer")
+            raise ValueError(f"'settings.resource' has '{min(unknown)}', which is not a layer")
         return self
 
 
@@ -249,8 +249,21 @@ class _Budgeted(Content):
     @model_validator(mode="after")
     def _has_a_share_of_its_budget(self) -> _Budgeted:
         if self.budget is not None and self.shares[1] is None:
-            raise ValueError("'shares' must have that of the budget")
+            raise ValueError("'shares' must include that of the budget")
         return self
+
+
+class _NnunetStep(Content):
+    batch: Size
+    input: Annotated[list[Size], Field(min_length=1)]
+    precision: str
+    device: str
+
+
+class _Step(_NnunetStep):
+    optimizer: str
+    recompute: bool
+    loss: str
 
 
 class _Fit(Content):
@@ -259,16 +272,6 @@ class _Fit(Content):
     verdict: str
     methods: list[Texts]
     notes: list[str]
-
-
-class _Step(Content):
-    batch: Size
-    input: Annotated[list[Size], Field(min_length=1)]
-    optimizer: str
-    precision: str
-    recompute: bool
-    device: str
-    loss: str
 
 
 class PruningFile(File):
@@ -380,13 +383,6 @@ class _Alternative(Content):
 class _Bytes(Content):
     full: Size
     slim: Size
-
-
-class _NnunetStep(Content):
-    batch: Size
-    input: Annotated[list[Size], Field(min_length=1)]
-    precision: str
-    device: str
 
 
 class SlimConfiguration(File):

@@ -104,7 +104,7 @@ def _machine() -> str:
 
 
 def _is_abandoned(temporary: Path) -> bool:
-    """Return whether nobody writes to a temporary file any more.
+    """Return whether no process writes to a temporary file any more.
 
     A process can be looked up only where it runs; what others left is theirs for a week.
     """

@@ -41,7 +41,7 @@ class FullAndSlim(Content):
 
 def _none_for_empty(value: Any) -> Any:
     if value is None:
-        raise ValueError("it must be an object, which may be empty")
+        raise ValueError("must be an object, which may be empty")
     return None if value == {} else value
 
 
@@ -160,12 +160,12 @@ ExplorerIfAny = Annotated[Explorer | None, BeforeValidator(_only_with_sparsities
 
 
 def check_length(values: Sequence[Any] | None, expected: int, name: str) -> None:
-    """Refuse a list that has not as many values as others; there may be none."""
+    """Raise `ValueError` for a list that is not as long as expected; None passes."""
     if values is not None and len(values) != expected:
         raise ValueError(f"'{name}' must have {expected} values, got {len(values)}")
 
 
 def check_numbers(numbers: Sequence[int], count: int, name: str) -> None:
-    """Refuse numbers that are not below a count."""
+    """Raise `ValueError` for numbers that are not below a count."""
     if numbers and max(numbers) >= count:
         raise ValueError(f"'{name}' must be below {count}, got {max(numbers)}")

@@ -108,7 +108,7 @@ def test_a_run_is_exported_with_its_best_weights(ranp, tmp_path):
         (
             ("nowhere", "--to", "x.pt2"),
             2,
-            "'nowhere' is no directory: name what `ranp prune",
+            "'nowhere' is not a directory: name what `ranp prune",
         ),
         ((".", "--to", "x.pt2"), 2, "'.' holds no plan.json and no run"),
         (("slim", "--to", "x.tflite"), 2, "let its name end in .onnx or .pt2"),

@@ -166,7 +166,7 @@ def test_labels_outside_the_category_are_refused(v0, label):
     lines = shape.labels.read_text().split()
     shape.labels.write_text("\n".join([label, *lines[1:]]))
     with pytest.raises(
-        IntegrityError, match=rf"label {label}, which is no part of Chair \(1 to 4\)"
+        IntegrityError, match=rf"label {label}, which is not a part of Chair \(1 to 4\)"
     ):
         read_points(shape)
 

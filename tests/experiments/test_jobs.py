@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import time
 from pathlib import Path
@@ -16,6 +15,7 @@ from ranp.experiments.compare import Design
 from ranp.experiments.jobs import Jobs, complete_cells, parse_jobs
 from ranp.resources.budgets import Budget
 from ranp.trials.store import Store
+from tests.fresh import FORKS
 
 CELLS = [{"number": number} for number in range(6)]
 
@@ -50,10 +50,11 @@ def computed_by(store: Store) -> list[list[str]]:
     return [(store.place(c) / "computed-by.txt").read_text().split() for c in CELLS]
 
 
+@pytest.mark.usefixtures("forks")
 def test_processes_of_one_machine_share_the_cells_out(tmp_path):
     store = Store(tmp_path)
     told = []
-    # A helper imports torch first: with cells this short it may find none left, or some.
+    # A helper may come late, and find no cell left.
     ours = complete_cells(store, CELLS, square, lambda cell, *n: told.append(n), jobs=3)
     assert [store.result(cell) for cell in CELLS] == [{"square": n**2} for n in range(6)]
     assert all(len(processes) == 1 for processes in computed_by(store))
@@ -61,6 +62,7 @@ def test_processes_of_one_machine_share_the_cells_out(tmp_path):
     assert complete_cells(store, CELLS, square, jobs=3) == 0
 
 
+@pytest.mark.usefixtures("forks")
 def test_what_fails_in_another_process_is_told_by_this_one(tmp_path):
     store = Store(tmp_path)
     with pytest.raises(UsageError, match="three is too many"):
@@ -78,7 +80,7 @@ def begin(directory: Path) -> None:
 
 
 def test_processes_end_with_the_one_that_started_them(tmp_path):
-    process = multiprocessing.get_context("spawn").Process(target=begin, args=(tmp_path,))
+    process = FORKS.Process(target=begin, args=(tmp_path,))
     process.start()
     while len(begun := [path.read_text() for path in tmp_path.glob("*/pid")]) < 2 or "" in begun:
         assert process.is_alive()
@@ -124,6 +126,7 @@ def test_a_job_that_fails_is_named_with_its_log(tmp_path, local_executor):
     assert "three is too many" in Path(log).read_text()
 
 
+@pytest.mark.usefixtures("forks")
 @pytest.mark.parametrize("jobs", [2, pytest.param("local", marks=pytest.mark.slow)])
 def test_the_same_cells_bit_for_bit(tiny, crops, tmp_path, jobs, request):
     if jobs == "local":

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import ranp
+from tests.fresh import run_fresh
 
 ROOT = Path(__file__).parents[2]
 MODULES = ("own_resource", "own_method", "own_operation", "own_network", "own_dataset")
@@ -20,11 +18,10 @@ RECIPE = ROOT / "tests/extension/boxes.yaml"
 
 def run(directory: Path, *arguments: object) -> str:
     imports = [word for name in MODULES for word in ("--import", f"tests.extension.{name}")]
-    program = [sys.executable, "-m", "ranp", *imports, *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
-    result = subprocess.run(
-        program, cwd=directory, env=environment, capture_output=True, text=True, check=False
-    )
+    program = "from ranp.cli import main; main()"
+    # Processes that a command starts find the modules, too.
+    path = f"{ROOT / 'src'}:{ROOT}"
+    result = run_fresh(program, *imports, *arguments, cwd=directory, PYTHONPATH=path)
     assert result.returncode == 0, result.stderr
     return result.stdout
 

@@ -12,7 +12,7 @@ import ranp
 from ranp.errors import IntegrityError, UsageError
 from ranp.graph import build_graph
 from ranp.slimming import Plan, slim_model
-from tests.oracle import compare, random_alive
+from tests.oracle import Reference, random_alive
 
 INPUT = (1, 1, 8, 8)
 SWITCHES = {"decoder.deep_supervision": (True, False)}
@@ -81,7 +81,7 @@ def test_a_network_can_be_switched_after_slimming(made_with, run_with):
         each.decoder.deep_supervision = run_with
     x = torch.randn(INPUT, dtype=torch.float64)
     assert len(slim(x)) == (3 if run_with else 1)
-    found = compare(model, graph, alive, (x,), slim=slim)
+    found = Reference(model, graph, alive, (x,)).compare(slim)
     assert found.error <= 1e-10 and found.effect > 1e-3
 
 

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from ranp.graph import ChannelGraph, build_graph, index_dims
+from ranp.graph import ChannelGraph, index_dims
 from ranp.graph.operation import tensors_within
 from ranp.graph.tracing import Mode
 from ranp.slimming import slim_model
-from tests.oracle import Comparison, compare, random_alive, randomize_, unchanged
-from tests.zoo.case import Case
+from tests.oracle import Reference, compare, random_alive, randomize_, unchanged
+from tests.zoo.case import Case, graph_of
 from tests.zoo.topologies import TOPOLOGIES
 
 each_topology = pytest.mark.parametrize("case", TOPOLOGIES, ids=lambda case: case.name)
-
-
-@functools.cache
-def graph_of(case: Case) -> ChannelGraph:
-    return build_graph(case.make(), case.inputs())
 
 
 def prepare(case: Case) -> tuple[nn.Module, ChannelGraph]:
@@ -35,9 +28,7 @@ def test_there_are_enough() -> None:
 
 @each_topology
 def test_what_can_be_removed(case: Case) -> None:
-    model = case.make()
-    with unchanged(model):
-        graph = build_graph(model, case.inputs())
+    graph = graph_of(case)
     removable = {n: int(graph.removable[layer.neurons].sum()) for n, layer in graph.layers.items()}
     assert (sum(removable.values()), int(graph.removable.sum())) == (case.neurons, case.classes), (
         removable,
@@ -110,6 +101,7 @@ def test_the_oracle_notices_a_shifted_slot(case: Case) -> None:
     model.double().eval()
     alive = random_alive(graph, 0.5)
     slim = slim_model(model, graph, alive)
+    reference = Reference(model, graph, alive, case.inputs(), both_ends=case.both_ends)
     evaluated = {call.name for call in graph.passes[Mode(False)].layers}
     tried = 0
     for name, full in model.named_parameters():
@@ -122,18 +114,16 @@ def test_the_oracle_notices_a_shifted_slot(case: Case) -> None:
             keep = [None if c is None else np.flatnonzero(alive[c]) for c in graph.tensors[name]]
             keep[dim] = (kept + 1) % len(classes)
             wrong = index_dims(full, tuple(k if k is None else torch.from_numpy(k) for k in keep))
-            assert differs(model, graph, alive, case, slim, name, wrong), (name, dim)
+            assert differs(reference, slim, name, wrong), (name, dim)
             tried += 1
     assert tried or not graph.removable.any()
 
 
-def differs(model, graph, alive, case, slim, name, wrong) -> bool:
+def differs(reference: Reference, slim: nn.Module, name: str, wrong: Tensor) -> bool:
     tensor = slim.get_parameter(name)
     right = tensor.detach().clone()
     with torch.no_grad():
         tensor.copy_(wrong)
-        result: Comparison = compare(
-            model, graph, alive, case.inputs(), both_ends=case.both_ends, slim=slim
-        )
+        error = reference.compare(slim).error
         tensor.copy_(right)
-    return result.error > 1e-7
+    return error > 1e-7

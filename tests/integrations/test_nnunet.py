@@ -28,7 +28,7 @@ from ranp.cli import app
 from ranp.errors import InfeasibleError, IntegrityError, UsageError
 from ranp.graph import build_graph
 from ranp.integrations.nnunet import prune_plans, read_slim_plans
-from tests.oracle import compare
+from tests.oracle import Reference
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -217,7 +217,7 @@ def test_slim_equals_masked(nnunet, plans, deep_supervision):
     built.double().load_state_dict(slim.state_dict())  # what nnU-Net builds takes the weights
     full.decoder.deep_supervision = deep_supervision
     x = torch.randn(shape, dtype=torch.float64)
-    found = compare(full, graph, alive, (x,), slim=built)
+    found = Reference(full, graph, alive, (x,)).compare(built)
     assert found.error <= 1e-10
     assert found.effect > 1e-3
 

@@ -25,7 +25,7 @@ from ranp.integrations.nnunet.plans import (
     write_slim_plans,
 )
 from ranp.slimming import Plan
-from tests.oracle import compare, random_alive
+from tests.oracle import Reference, random_alive
 
 PATCH = (8, 8, 8)
 CLASS = f"{__name__}.SmallUNet"
@@ -150,7 +150,7 @@ def test_the_network_of_slim_plans_is_the_masked_one(dataset, about, plan, deep_
     built.double().load_state_dict(slim.state_dict())
     model.decoder.deep_supervision = deep_supervision
     x = torch.randn(1, 1, *PATCH, dtype=torch.float64)
-    found = compare(model, graph, plan.alive(graph), (x,), slim=built)
+    found = Reference(model, graph, plan.alive(graph), (x,)).compare(built)
     assert found.error <= 1e-10 and found.effect > 1e-3
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +15,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from ranp.pruning import Choice, Chooser, Scores, StabilityStop, score
 from ranp.pruning.distributed import own_batches
+from tests.fresh import run_fresh
 from tests.pruning.nets import classifier, cross_entropy, pictures, serving, traced
 
 STATISTICS = ("abs", "signed", "grasp")
@@ -71,24 +70,11 @@ def process(rank: int, store: str, out: str, counts: list[int]) -> None:
 def two_processes(tmp_path_factory):
     """Even shares, uneven ones, and a process without batches."""
     folder = tmp_path_factory.mktemp("distributed")
-    call = "import sys; from tests.pruning.test_distributed_scoring import process; process"
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
-        "OMP_NUM_THREADS": "1",
-    }
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", f"{call}({r}, '{folder}/store', '{folder}/out', [4, 5, 1])"],
-            env=environment,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for r in range(2)
-    ]
-    for one in started:
-        _, errors = one.communicate(timeout=240)
-        assert one.returncode == 0, errors[-2000:]
+    call = "from tests.pruning.test_distributed_scoring import process; process"
+    programs = [f"{call}({r}, '{folder}/store', '{folder}/out', [4, 5, 1])" for r in range(2)]
+    with ThreadPoolExecutor() as threads:
+        for done in threads.map(lambda program: run_fresh(program, cwd=ROOT), programs):
+            assert done.returncode == 0, done.stderr[-2000:]
     return folder
 
 

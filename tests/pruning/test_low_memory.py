@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import textwrap
 
 import pytest
@@ -14,6 +12,7 @@ from ranp.errors import UsageError
 from ranp.pruning import score
 from ranp.pruning.batches import batch_size, split_into_parts
 from ranp.recompute import blocks, checkpointed
+from tests.fresh import run_fresh
 from tests.pruning.nets import classifier, cross_entropy, given_back, pictures, serving, traced
 
 # What PyTorch's CPU allocator says.
@@ -208,7 +207,7 @@ def test_checkpointing_keeps_less_and_computes_the_same():
     assert not any("forward" in vars(module) for module in model.modules())
 
 
-def test_real_memory_limit():
+def test_real_memory_limit(tmp_path):
     """Under RLIMIT_AS a batch of 64 does not fit, and parts of it do."""
     script = textwrap.dedent("""
         import resource, sys, warnings
@@ -239,9 +238,7 @@ def test_real_memory_limit():
             torch.testing.assert_close(frugal.sums["mpmg"][name], values, rtol=1e-3, atol=1e-7)
         print("same")
     """)
-    result = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False
-    )
+    result = run_fresh(script, cwd=tmp_path)
     assert result.returncode == 0, result.stderr[-2000:]
     assert result.stdout.strip() == "same"
     assert "out of memory while scoring" in result.stderr

@@ -22,7 +22,7 @@ from ranp.resources import CONVENTIONS, count, count_choices
 from ranp.slimming import slim_model
 from tests.oracle import random_alive
 from tests.zoo import topologies
-from tests.zoo.case import CASES, Net
+from tests.zoo.case import CASES, Net, graph_of
 
 SMALL = {
     "unet3d-shapenet": (1, 1, 16, 16, 16),
@@ -71,8 +71,7 @@ def counted_by_pytorch(model, inputs):
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_macs_are_half_of_what_pytorch_counts(name):
     case = CASES[name]
-    model, inputs = case.make(), case.inputs()
-    graph = build_graph(model, inputs)
+    model, inputs, graph = case.make(), case.inputs(), graph_of(case)
     assert total(count(model, graph, convention="macs")) == counted_by_pytorch(model, inputs)
 
 
@@ -228,8 +227,7 @@ def assert_counts_the_slim_network(model, graph, alive, inputs):
 @given(share=st.sampled_from([0.7, 0.5, 0.3, 0.9]), seed=st.integers(0, 999))
 def test_counting_what_lives_is_counting_the_slim_network(name, share, seed):
     case = CASES[name]
-    model, inputs = case.make(), case.inputs()
-    graph = build_graph(model, inputs)
+    model, inputs, graph = case.make(), case.inputs(), graph_of(case)
     assert_counts_the_slim_network(model, graph, some_alive(graph, share, seed), inputs)
 
 
@@ -251,8 +249,7 @@ def test_parameters_are_those_of_the_model():
 
 @pytest.mark.parametrize("case", topologies.TOPOLOGIES[::3], ids=lambda case: case.name)
 def test_several_choices_at_once_cost_what_each_costs(case):
-    model = case.make()
-    graph = build_graph(model, case.inputs())
+    model, graph = case.make(), graph_of(case)
     choices = [graph.all_alive(), *(random_alive(graph, 0.5, seed) for seed in (0, 1))]
     counted = count_choices(model, graph, np.stack(choices, axis=1))
     for number, alive in enumerate(choices):

@@ -12,21 +12,29 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ranp.datasets import synthesise
+from ranp.api import plan as make_plan
 from ranp.slimming import Plan
 from ranp.training.config import load_config
 from ranp.training.job import Job, claim
+from ranp.training.networks import build_network
+from ranp.training.run import train
 
 ROOT = Path(__file__).parents[2]
 RECIPE = "hippocampus-unet3d"
 SMALL = ("--smoke", "--set", "network.options.base_width=4", "--set", "epochs=1")
 
 
-@pytest.fixture
-def trained(ranp, crops, tmp_path) -> Path:
-    run = tmp_path / "runs" / "full"
-    assert ranp("train", RECIPE, *SMALL, "--data", crops, "--out", run, "-q").code == 0
+@pytest.fixture(scope="module")
+def trained_once(crops, tmp_path_factory) -> Path:
+    run = tmp_path_factory.mktemp("runs") / "full"
+    train(Job(load_config(RECIPE, smoke=True, overrides=SMALL[2::2], data=crops), run, crops))
     return run
+
+
+@pytest.fixture
+def trained(trained_once, tmp_path) -> Path:
+    """A run that may be changed."""
+    return shutil.copytree(trained_once, tmp_path / "runs" / "full")
 
 
 def snapshot(directory: Path) -> dict[str, bytes]:
@@ -175,20 +183,18 @@ def test_a_plan_of_another_network_is_refused(ranp, crops, tmp_path):
     assert ranp("train", RECIPE, *SMALL, *plan, "--out", tmp_path / "third").code == 4
 
 
-def test_a_plan_is_transferred_to_other_inputs_and_classes(ranp, crops, tmp_path):
+def test_a_plan_is_transferred_to_other_inputs_and_classes(ranp, tmp_path):
     """The paper's T-RANP: pruned for shapes (1 input, 50 classes), trained on brains (4 and 5)."""
-    data = tmp_path / "shapes"
-    synthesise("shapenet", data, cases=32, size=16, seed=0)
-    shapes, brains = tmp_path / "shapes-run", tmp_path / "brains-run"
-    pruned = ("--method", "layerwise", "--set", "epochs=1", "--data", data)
-    assert ranp("train", "shapenet-unet3d", "--smoke", *pruned, "--out", shapes).code == 0
-    transferred = ("--plan", shapes / "plan.json", "--set", "epochs=1", "--out", brains)
+    shapes = build_network(load_config("shapenet-unet3d", smoke=True).network)
+    plan = make_plan(shapes, sparsity=0.5, method="layerwise", example_input=(1, 1, 16, 16, 16))
+    plan.save(tmp_path / "plan.json")
+    brains = tmp_path / "brains-run"
+    transferred = ("--plan", tmp_path / "plan.json", "--set", "epochs=1", "--out", brains)
     refused = ranp("train", "brats-unet3d", "--smoke", *transferred)
     assert refused.code == 4
     shutil.rmtree(brains)
     outcome = ranp("train", "brats-unet3d", "--smoke", *transferred, "--transfer", "--json")
     assert outcome.code == 0, outcome.err
-    plan = Plan.load(shapes / "plan.json")
     kept = {name: len(layer.kept) for name, layer in plan.layers.items()}
     assert outcome.json["slim"]["neurons"] == sum(kept.values()) - 50 + 5
 
@@ -294,7 +300,7 @@ def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
 
 def test_sigterm_writes_a_checkpoint_and_exits_with_143(crops, tmp_path):
     run = tmp_path / "run"
-    process = train_in_background(crops, run, "--set", "epochs=1000")
+    process = train_in_background(crops, run, *SMALL[1:3], "--set", "epochs=1000")
     wait_for(run / "last.safetensors", process)
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=60)

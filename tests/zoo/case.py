@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from ranp.graph import ChannelGraph, build_graph
+from tests.oracle import unchanged
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,14 @@ class Case:
         """The network in float64 with reproducible weights."""
         torch.manual_seed(0)
         return self.build().double()
+
+
+@functools.cache
+def graph_of(case: Case) -> ChannelGraph:
+    """The channel graph of what `case.make` makes and tracing leaves alone; one for all tests."""
+    model = case.make()
+    with unchanged(model):
+        return build_graph(model, case.inputs())
 
 
 CASES: dict[str, Case] = {}

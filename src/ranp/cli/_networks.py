@@ -64,17 +64,17 @@ class NetworkOptions:
 
     def load(self) -> Network:
         """Build the network."""
-        return load_network(self.network, self.input_shape)
+        return load_network(self.network, parse_shape(self.input_shape))
 
 
-def load_network(name: str, input_text: str | None) -> Network:
+def load_network(name: str, shape: tuple[int, ...] | None = None) -> Network:
     """Build a network of the registry, or call the user's own factory.
 
     Args:
         name: Name of the network, or of the factory.
-        input_text: Shape of its input; the shape of a sample gets a batch of 1.
+        shape: Shape of its input, if not the registry's; that of a sample gets a batch of 1.
     """
-    return _with_input(name, *_build(name), parse_shape(input_text))
+    return _with_input(name, *_build(name), shape)
 
 
 def load_sample_network(
@@ -141,14 +141,14 @@ def _with_input(
 
 
 def load_planned(
-    path: Path, network: str | None = None, input_text: str | None = None
+    path: Path, network: str | None, shape: tuple[int, ...] | None = None
 ) -> tuple[Plan, Network]:
     """Load a plan, and build the full network that it is for.
 
     Args:
         path: Path of the plan.
         network: The user's own network, named again: a stored file alone must not import code.
-        input_text: Input shape, if not the one that the plan was made at.
+        shape: Input shape, if not the one that the plan was made at.
     """
     from ranp.slimming import Plan
 
@@ -161,8 +161,13 @@ def load_planned(
         )
     if network is None:
         refuse_stored_code(name)
+    return plan, load_network(name, shape or traced_shape(plan))
+
+
+def traced_shape(plan: Plan) -> tuple[int, ...]:
+    """Return the input shape that a plan was made at."""
     (stored,) = plan.inputs["args"]
-    return plan, load_network(name, input_text or ",".join(map(str, stored["tensor"])))
+    return tuple(stored["tensor"])
 
 
 def parse_shape(text: str | None) -> tuple[int, ...] | None:

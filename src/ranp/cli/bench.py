@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from ranp.cli._common import ensure_out
-from ranp.cli._networks import load_network, load_planned, parse_sizes
+from ranp.cli._networks import Network, load_network, load_planned, parse_sizes, traced_shape
 from ranp.cli._options import Output, ScoringOptions, grouped
 from ranp.cli._training import FactoryOption
 from ranp.errors import UsageError
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from ranp.slimming import Plan
 
 _SCORING_SIZE, _SCORING_SAMPLES = 32, 2
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """The network to compare, and the plan of the slim one."""
-
-    name: str
-    full: nn.Module
-    plan: Plan
-    shape: tuple[int, ...]
 
 
 @grouped
@@ -76,12 +63,12 @@ def command(
     samples = parse_sizes(batches, "--batches", "1,2")
     if threads is not None:
         torch.set_num_threads(threads)
-    pair = _open(target, network, output)
+    plan, full = _open(target, network, output)
     bench = compare_speed(
-        pair.full,
-        pair.plan.apply(pair.full),
-        batch_shapes(pair.shape, edges, samples),
-        theoretical=pair.plan.flops_ratio,
+        full.model,
+        plan.apply(full.model),
+        batch_shapes(full.input_shape, edges, samples),
+        theoretical=plan.flops_ratio,
         modes=MODES if mode == "both" else (mode,),
         optimized=optimize,
         repetitions=repetitions,
@@ -89,15 +76,15 @@ def command(
         step=lambda message: output.say(f"Measuring {message}."),
     )
     record = {
-        "network": pair.name,
-        "method": pair.plan.method,
-        "sparsity": pair.plan.settings.get("sparsity"),
+        "network": full.name,
+        "method": plan.method,
+        "sparsity": plan.settings.get("sparsity"),
         "optimized": optimize,
         **bench.to_dict(),
     }
     how = "both optimized" if optimize else "as they are"
     caption = (
-        f"{pair.name}, {pair.plan.method}, {how}: {bench.machine['device']}, "
+        f"{full.name}, {plan.method}, {how}: {bench.machine['device']}, "
         f"{bench.machine['threads']} threads, load {bench.load:.1f}"
     )
     if out is not None:
@@ -109,17 +96,17 @@ def command(
     output.say("Next: ranp doctor says what slows this machine down.")
 
 
-def _open(target: str, own: str | None, output: Output) -> _Pair:
+def _open(target: str, own: str | None, output: Output) -> tuple[Plan, Network]:
+    """Return the network to compare, and the plan of the slim one."""
     path = Path(target)
     if path.is_dir():
         return _open_run(path)
     if path.suffix == ".json":
-        plan, network = load_planned(path, own)
-        return _Pair(network.name, network.model, plan, network.input_shape)
+        return load_planned(path, own)
     return _open_network(target, output)
 
 
-def _open_run(directory: Path) -> _Pair:
+def _open_run(directory: Path) -> tuple[Plan, Network]:
     from ranp.training.job import read_job
     from ranp.training.networks import build_network
     from ranp.training.preparation import stored_plan
@@ -127,12 +114,11 @@ def _open_run(directory: Path) -> _Pair:
     plan = stored_plan(directory)
     if plan is None:
         raise UsageError(f"run '{directory}' is of the full network: it has no plan to compare")
-    config = read_job(directory).config
-    (stored,) = plan.inputs["args"]
-    return _Pair(directory.name, build_network(config.network), plan, tuple(stored["tensor"]))
+    model = build_network(read_job(directory).config.network)
+    return plan, Network(directory.name, model, traced_shape(plan), spec=None)
 
 
-def _open_network(name: str, output: Output) -> _Pair:
+def _open_network(name: str, output: Output) -> tuple[Plan, Network]:
     """Return a network of the paper, pruned as there, scored with a few synthetic samples."""
     import torch
 
@@ -142,7 +128,7 @@ def _open_network(name: str, output: Output) -> _Pair:
 
     if ":" in name:
         raise UsageError(f"prune '{name}' first, and name its plan: ranp bench DIR/plan.json")
-    network = load_network(name, None)
+    network = load_network(name)
     assert network.spec is not None
     torch.manual_seed(0)
     is_volume = len(set(network.input_shape[2:])) == 1
@@ -153,5 +139,4 @@ def _open_network(name: str, output: Output) -> _Pair:
     traced = network.trace(source.batches, None)
     with ScoringListener(output) as listener:
         chooser = make_chooser(traced, choice, source.scoring(scoring, 0), listener)
-    plan = make_plan(chooser, network.spec.sparsity, network=name)
-    return _Pair(name, network.model, plan, network.input_shape)
+    return make_plan(chooser, network.spec.sparsity, network=name), network

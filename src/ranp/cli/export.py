@@ -73,7 +73,7 @@ def command(
     from ranp.report.speed import times_table
 
     find_format(to)
-    opened = _open(source, trained, input_shape)
+    opened = _open(source, trained, parse_shape(input_shape))
     output.say(f"Writing {to}, and comparing it with the network.")
     exported = export(opened.model, opened.shape, to, dynamic=dynamic, plan=opened.plan)
     record: dict[str, Any] = exported.to_dict()
@@ -94,17 +94,17 @@ def command(
     output.say(f"Next, on any machine and without ranp:\n{code}")
 
 
-def _open(directory: Path, trained: TrainedOptions, input_text: str | None) -> _Source:
+def _open(directory: Path, trained: TrainedOptions, shape: tuple[int, ...] | None) -> _Source:
     if (directory / "config.json").is_file():
-        return _open_run(directory, trained, parse_shape(input_text))
+        return _open_run(directory, trained, shape)
     if not (directory / "plan.json").is_file():
-        what = "is no directory" if not directory.is_dir() else "holds no plan.json and no run"
+        what = "is not a directory" if not directory.is_dir() else "holds no plan.json and no run"
         raise UsageError(
             f"'{directory}' {what}: name what `ranp prune --out` or `ranp train` wrote"
         )
     from ranp.slimming import load_weights
 
-    plan, net = load_planned(directory / "plan.json", trained.network, input_text)
+    plan, net = load_planned(directory / "plan.json", trained.network, shape)
     model = plan.apply(net.model)
     load_weights(model, directory / "weights.safetensors")
     return _Source(model, net.input_shape, plan, is_fresh=True)

@@ -60,7 +60,7 @@ class ClassReader(CaseReader):
 
 
 def list_cases(directory: Path, is_case: Callable[[Path], bool], expected: str) -> Inventory:
-    """List cases by class; what is no case is a problem, which says what was `expected`."""
+    """List cases by class; any other file is a problem, which says what was `expected`."""
     parts = [path for path in visible(directory) if path.is_dir() and path.name in _SPLITS]
     splits: list[tuple[Path, str | None]] = [(path, _SPLITS[path.name]) for path in parts]
     splits = splits or [(directory, None)]

@@ -106,7 +106,7 @@ def read_points(shape: ShapeFiles) -> tuple[NDArray[np.float64], NDArray[np.int6
     wrong = sorted(set((raw_labels + first).tolist()) - set(category.labels))
     if wrong:
         raise IntegrityError(
-            f"'{shape.labels}' has label {wrong[0] - first:g}, which is no part of "
+            f"'{shape.labels}' has label {wrong[0] - first:g}, which is not a part of "
             f"{category.name} ({category.labels[0] - first} to {category.labels[-1] - first})"
         )
     return points, labels

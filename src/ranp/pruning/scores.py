@@ -24,7 +24,7 @@ NeuronScores = Mapping[str, NDArray[np.float64]]
 _SCHEMA = 1
 _GROUPS = ("sums", "weight_sums", "constants")
 _OUTCOMES = ("agreement", "batches_needed")
-"""Settings that scoring itself adds at its end: they are no conditions of it."""
+"""Settings that scoring adds when it ends; scores that differ in them can be combined."""
 
 
 def fingerprint(graph: ChannelGraph) -> str:

@@ -1,4 +1,4 @@
-"""Optimizers and learning rates. A rate is a function of the epoch, so there is no state of it."""
+"""Optimizers and learning rates; a rate is a function of the epoch, and has no state."""
 
 from __future__ import annotations
 

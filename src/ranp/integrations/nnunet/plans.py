@@ -87,7 +87,7 @@ def read_plans(path: Path) -> dict[str, Any]:
         plans = json.loads(path.read_bytes())
     except FileNotFoundError as error:
         others = [each.stem for each in path.parent.glob("*Plans*.json")]
-        raise UsageError(f"there are no plans '{path}'.{suggest(path.stem, others)}") from error
+        raise UsageError(f"plans '{path}' do not exist.{suggest(path.stem, others)}") from error
     except IsADirectoryError as error:
         raise UsageError(f"'{path}' is a folder; name the plans file in it") from error
     except ValueError as error:

@@ -1,0 +1,10 @@
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def forked_verifiers(request: pytest.FixtureRequest) -> None:
+    """Every verification starts processes; `test_verification` alone spawns them, as users do."""
+    if request.module.__name__.rpartition(".")[2] != "test_verification":
+        request.getfixturevalue("forks")
