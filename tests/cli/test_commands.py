@@ -388,6 +388,28 @@ def test_no_command_loses_its_scores(ranp, tmp_path, monkeypatch, whole, name, o
     assert early.json["settings"]["scoring"]["batches"] == 2
 
 
+@pytest.mark.parametrize("options", [("--sparsity", ".5"), ("--flops", "50%")])
+def test_an_input_that_the_loader_told_is_in_the_next_command(ranp, tmp_path, monkeypatch, options):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TEST_SIGNAL", "SIGINT")
+    stopped = ranp("prune", SMALL, *SIGNALLED, *options)
+    monkeypatch.delenv("TEST_SIGNAL")
+    early = ranp(*pasted(stopped, "Go on with what there is: "), "--json")
+    assert early.code == 0 and early.json["settings"]["scoring"]["batches"] == 2
+
+
+def test_score_search_and_prune_take_the_input_of_ones_own_loader(ranp, tmp_path):
+    out = tmp_path / "scores.safetensors"
+    scored = ranp("score", SMALL, *DATA, "--out", out)
+    searched = ranp(*pasted(scored, "Next: "))
+    assert (scored.code, searched.code) == (0, 0)
+    planned = ranp(*pasted(searched, "Next: "), "--out", tmp_path / "plan.json")
+    assert planned.code == 0
+    told = ranp("prune", SMALL, *DATA, "--flops", "50%", "--json").json
+    said = ranp("prune", SMALL, *DATA, *INPUT, "--flops", "50%", "--json").json
+    assert told["layers"] == said["layers"] and told["slim"] == said["slim"]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -78,7 +78,6 @@ def test_what_cannot_be_reached_ends_with_3(ranp):
         (STEP, "give at least one budget: memory, flops, params, latency"),
         ((*STEP, "--memory", "8 apples"), "must be an amount such as 8GiB or 50%, got '8 apples'"),
         ((*STEP, "--flops", "-3G"), "must be positive"),
-        (("--memory", "1GiB"), "say what input"),
         ((*STEP, "--memory", "1GiB", "--batch", "0"), "batch"),
         ((*STEP, "--memory", "1GiB", "--precision", "8"), "precision"),
     ],
@@ -93,6 +92,22 @@ def test_the_batch_is_that_of_ones_own_loader(ranp):
     own = ("fit", "tests.cli.factories:small", "--input", "1,8,8,8", *pairs)
     assert ranp(*own).json["step"]["batch"] == 2
     assert ranp(*own, "--batch", "3").json["step"]["batch"] == 3
+
+
+@pytest.mark.parametrize("scores", [(), ("--method", "thin")])
+def test_the_input_is_that_of_ones_own_loader(ranp, scores):
+    """So is the loss: its memory is part of the budget, whether or not there is scoring to do."""
+    own = ("fit", SMALL[1], "--data", "tests.cli.factories:pairs_of_two", *scores)
+    loss = ("--loss", "tests.cli.factories:half_loss")
+    found = ranp(*own, *loss, "--memory", "1GiB", "--device", "cpu", "--json").json
+    assert (found["step"]["input"], found["step"]["batch"]) == ([1, 8, 8, 8], 2)
+    assert found["loss"] == "half_loss"
+
+
+def test_without_a_loader_the_input_must_be_said(ranp):
+    done = ranp("fit", SMALL[1], "--method", "thin", "--memory", "1GiB")
+    assert done.code == 2 and done.err.count("\n") == 1
+    assert "say what input 'tests.cli.factories:small' takes" in done.err
 
 
 def test_an_input_may_have_its_batch(ranp):

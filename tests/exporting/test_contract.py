@@ -14,6 +14,7 @@ import ranp
 from ranp.errors import IntegrityError, TraceError, UsageError
 from ranp.exporting import FORMATS, load_exported, time_exported
 from ranp.exporting.arguments import Arguments, scaled
+from ranp.exporting.capture import capture
 from tests.exporting.conftest import Example
 from tests.oracle import unchanged
 
@@ -246,3 +247,38 @@ def test_random_inputs_leave_whole_numbers_alone():
     assert torch.equal(
         drawn.tensors[0], arguments.with_random_values(0, lambda s: (3, *s[1:])).tensors[0]
     )
+
+
+class _ReadAgain(nn.Module):
+    """What is changed in place is read afterwards, under another name."""
+
+    def __init__(self, through):
+        super().__init__()
+        self.first, self.through = nn.Conv3d(1, 3, 3, padding=1), through
+
+    def forward(self, x):
+        y = self.first(x)
+        return self.through(y).relu_() - 2 * y
+
+
+def test_activations_in_place_are_captured_in_new_memory():
+    model = nn.Sequential(
+        nn.Conv3d(1, 3, 3), nn.InstanceNorm3d(3, affine=True), nn.LeakyReLU(inplace=True)
+    )
+    program = capture(model.eval(), Arguments.of(model, SHAPE), dynamic=False)
+    called = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+    assert called == [
+        "aten.conv3d.default",
+        "aten.instance_norm.default",
+        "aten.leaky_relu.default",
+    ]
+
+
+@pytest.mark.parametrize("through", [nn.Identity(), nn.Dropout(), nn.Unflatten(1, (3,))], ids=str)
+def test_what_is_changed_in_place_and_read_again_stays_changed(through, tmp_path):
+    model = _ReadAgain(through).eval()
+    x = torch.randn(SHAPE)
+    y = model.first(x).relu()
+    assert torch.allclose(model(x), -y)
+    done = ranp.export(model, SHAPE, tmp_path / "net.pt2")
+    assert torch.allclose(torch.export.load(done.path).module()(x), -y, atol=1e-6)

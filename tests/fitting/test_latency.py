@@ -50,6 +50,12 @@ def test_half_the_time_is_met_within_five_percent(model, loader, loss, clock):
     assert clock.count(round(seconds * 1e6)) >= 2  # what is kept was measured again
 
 
+def test_few_networks_are_measured_where_time_follows_flops(model, loader, loss, clock):
+    """All layers see one volume, so FLOPs go with parameters, and the first guess is right."""
+    ranp.fit(model, loader, loss, latency="50%", **STEP)
+    assert len(set(clock)) == 2
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_half_the_time_is_met_on_a_noisy_machine(model, loader, loss, monkeypatch, seed):
     """Each run is off by up to 10 %, and the machine gets slower and faster as it likes."""

@@ -10,7 +10,7 @@ import typer
 
 from ranp.cli._options import InputOption
 from ranp.errors import UsageError
-from ranp.user_code import call_factory, refuse_stored_code
+from ranp.user_code import call_factory, load_loader, refuse_stored_code
 
 if TYPE_CHECKING:
     from torch import nn
@@ -41,12 +41,20 @@ class Network:
         model: New instance.
         input_shape: Shape of the input to trace it with.
         spec: Row of the registry; None for a network of the user's own.
+        batches: The user's own loader, if it was opened to see the input.
     """
 
     name: str
     model: nn.Module
     input_shape: tuple[int, ...]
     spec: NetworkSpec | None
+    batches: Batches | None = None
+
+    @property
+    def input_option(self) -> dict[str, str]:
+        """The option that a next command needs where no loader tells the input."""
+        given = ",".join(map(str, self.input_shape))
+        return {"input_shape": given} if self.spec is None else {}
 
     def trace(self, batches: Batches | None, protect: list[str] | None) -> Traced:
         """Trace it, with what it is scored with and the layers to keep whole."""
@@ -62,23 +70,26 @@ class NetworkOptions:
     network: NetworkArgument
     input_shape: InputOption = None
 
-    def load(self) -> Network:
-        """Build the network."""
-        return load_network(self.network, parse_shape(self.input_shape))
+    def load(self, data: str | None = None) -> Network:
+        """Build the network; without `--input`, a loader of the user's own tells it."""
+        return load_network(self.network, parse_shape(self.input_shape), data)
 
 
-def load_network(name: str, shape: tuple[int, ...] | None = None) -> Network:
+def load_network(
+    name: str, shape: tuple[int, ...] | None = None, data: str | None = None
+) -> Network:
     """Build a network of the registry, or call the user's own factory.
 
     Args:
         name: Name of the network, or of the factory.
         shape: Shape of its input, if not the registry's; that of a sample gets a batch of 1.
+        data: What it is scored with: a loader of the user's own tells the shape if none is given.
     """
-    return _with_input(name, *_build(name), shape)
+    return _with_input(name, *_build(name), shape, data)
 
 
 def load_sample_network(
-    name: str, input_text: str | None, batch: int | None
+    name: str, input_text: str | None, batch: int | None, data: str | None
 ) -> tuple[Network, int | None]:
     """Build a network for one sample of what it is trained with, and return the batch size too.
 
@@ -86,6 +97,7 @@ def load_sample_network(
         name: Name of the network, or of the factory.
         input_text: Shape of a sample, or of a batch.
         batch: Batch size, if it was given.
+        data: What it is scored with, as for `load_network`.
     """
     from ranp.graph import split_batch
 
@@ -94,7 +106,7 @@ def load_sample_network(
     if shape is not None:
         batch, sample = split_batch(model, shape, batch)
         shape = (1, *sample)
-    return _with_input(name, model, spec, shape), batch
+    return _with_input(name, model, spec, shape, data), batch
 
 
 def _build(name: str) -> tuple[nn.Module, NetworkSpec | None]:
@@ -117,14 +129,24 @@ def _build(name: str) -> tuple[nn.Module, NetworkSpec | None]:
 
 
 def _with_input(
-    name: str, model: nn.Module, spec: NetworkSpec | None, shape: tuple[int, ...] | None
+    name: str,
+    model: nn.Module,
+    spec: NetworkSpec | None,
+    shape: tuple[int, ...] | None,
+    data: str | None,
 ) -> Network:
     from ranp.graph import with_batch
 
-    if shape is None:
-        if spec is None:
-            raise UsageError(f"say what input '{name}' takes, such as --input 1,1,64,64,64")
+    if shape is None and spec is not None:
         return Network(name, model, spec.input_shape, spec)
+    if shape is None:
+        if data is None or not names_loader(data):
+            raise UsageError(
+                f"say what input '{name}' takes, such as --input 1,1,64,64,64, or give a loader "
+                "of yours: --data package.module:loader"
+            )
+        batches = open_loader(data)
+        return Network(name, model, _sample_shape(batches, data), spec, batches)
     shape = with_batch(model, shape)
     if spec is None:
         return Network(name, model, shape, spec)
@@ -138,6 +160,36 @@ def _with_input(
             f"the channels of --input must be {spec.input_shape[1]} for {name}, got {shape[1]}"
         )
     return Network(name, model, shape, spec)
+
+
+def names_loader(data: str) -> bool:
+    """Return whether an option `--data` names a loader of the user's own, and no directory."""
+    return ":" in data and not Path(data).exists()
+
+
+def open_loader(name: str) -> Batches:
+    """Open a loader of the user's own, and look at its first batch."""
+    from ranp.peeking import peek_blamed
+
+    batches = peek_blamed(load_loader(name, "data"))
+    if batches.first is None:
+        raise UsageError(f"data '{name}' is empty: it yields no batch")
+    return batches
+
+
+def _sample_shape(batches: Batches, name: str) -> tuple[int, ...]:
+    """Return the input of a first batch as the shape of one sample, with a batch of 1."""
+    from torch import Tensor
+
+    from ranp.pruning.batches import split_pair
+
+    x, _ = split_pair(batches.first)
+    if not isinstance(x, Tensor):
+        raise UsageError(
+            f"the input in a batch of '{name}' must be a tensor, got {type(x).__name__}; several "
+            "inputs are pruned in Python: ranp.prune(..., forward=, example_input=)"
+        )
+    return (1, *x.shape[1:])
 
 
 def load_planned(

@@ -6,7 +6,7 @@ Imports torch: commands import this module when they run.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from ranp.cli._common import next_command
-from ranp.cli._networks import Network
-from ranp.cli._options import Output, ScoringOptions
+from ranp.cli._networks import Network, names_loader, open_loader
+from ranp.cli._options import SCORING, Output, ScoringOptions
 from ranp.datasets import find_dataset, open_cases, synthetic_cases
 from ranp.datasets.loader import Loader
 from ranp.datasets.voxels import EMPTY
 from ranp.errors import UsageError, is_out_of_memory
-from ranp.peeking import Batches, peek
+from ranp.peeking import Batches, peek_blamed
 from ranp.pipeline import Scoring
 from ranp.progress import ScoringBar
 from ranp.pruning import Method, Scores, make_forward
@@ -30,10 +30,11 @@ from ranp.pruning.batches import batch_size
 from ranp.pruning.distributed import loader_length
 from ranp.resources.budgets import describe
 from ranp.signals import GracefulStop
-from ranp.user_code import BlamedLoader, blame, describe_failure, load_loader, load_object
+from ranp.user_code import describe_failure, load_object
 
 DEFAULT_SAMPLES = 8
 """Samples to score with if nothing else is said."""
+_WEIGHTS_ALONE = "its weights alone"
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,7 @@ def open_source(
         seed: Seed of generated samples, crops and order.
         batches: Batches if samples were not asked for; as many as hold 8 samples if None.
     """
-    if not any(method.needs_data for method in methods):
-        return Source(Batches(), cross_entropy, None, "its weights alone", {})
+    needs_data = any(method.needs_data for method in methods)
     data, loss = options.data, options.loss
     function = load_object(loss, "loss") if loss else cross_entropy
     if not callable(function):
@@ -111,8 +111,12 @@ def open_source(
             f"loss '{loss}' must be a function(output, target), got {type(function).__name__}"
         )
     settings: dict[str, Any] = {"loss": loss or "cross-entropy"}
-    if data is not None and ":" in data and not Path(data).exists():
-        return _from_loader(data, options.samples, batches, function, settings)
+    if data is not None and names_loader(data):
+        own = network.batches or open_loader(data)
+        source = _from_loader(own, data, options.samples, batches, function, settings)
+        return source if needs_data else replace(source, about=_WEIGHTS_ALONE, settings={})
+    if not needs_data:
+        return Source(Batches(), function, None, _WEIGHTS_ALONE, {})
     if data is not None and not Path(data).is_dir():
         raise UsageError(
             f"data directory '{data}' does not exist; name a directory, or "
@@ -142,37 +146,31 @@ def open_source(
         "volume": "x".join(map(str, volume(network, options.size))),
     }
     about = f"{number * batch} samples of {name}"
-    return Source(_peek(loader), function, number, about, settings)
+    return Source(peek_blamed(loader), function, number, about, settings)
 
 
 def _from_loader(
-    name: str, samples: int | None, batches: int | None, loss: Any, settings: Mapping[str, Any]
+    own: Batches,
+    name: str,
+    samples: int | None,
+    batches: int | None,
+    loss: Any,
+    settings: Mapping[str, Any],
 ) -> Source:
     """Return what the user's own loader yields, as far as samples were asked for."""
-    loader = load_loader(name, "data")
-    peeked = _peek(loader)
-    if peeked.first is None:
-        raise UsageError(f"data '{name}' is empty: it yields no batch")
-    size = batch_size(peeked.first)
+    size = batch_size(own.first)
     if samples is not None and samples < size:
         raise UsageError(
             f"--samples must be at least a batch of the loader, got {samples} and {size}; "
             f"give --samples {size} or more"
         )
     number = batches if batches and samples is None else (samples or DEFAULT_SAMPLES) // size or 1
-    length = loader_length(loader)
+    assert own.loader is not None
+    length = loader_length(own.loader)
     shown = number if length is None else min(number, length)
     about = f"{shown} batch{'es' * (shown > 1)} of {size} from {name}"
     about = f"at most {about}" if length is None else about
-    return Source(peeked, loss, number, about, {"data": name, **settings}, size)
-
-
-def _peek(loader: Iterable[Any]) -> Batches:
-    """Look at a loader's first batch; its errors are the user's, here and later."""
-    with blame("the loader, asked for batch 1,"):
-        peeked = peek(loader)
-    assert peeked.loader is not None
-    return Batches(BlamedLoader(peeked.loader), peeked.first)
+    return Source(own, loss, number, about, {"data": name, **settings}, size)
 
 
 def _cases(network: Network, data: str | None, samples: int, size: int | None, seed: int) -> Any:
@@ -269,6 +267,14 @@ def keep_interrupted(
         )
 
     return keep
+
+
+def fit_without(network: Network) -> set[str]:
+    """Return the options that a `ranp fit` with scores does not need again.
+
+    A loader and a loss of the user's own stay: they tell the input, and what a step takes.
+    """
+    return set(SCORING) - (set() if network.spec is not None else {"data", "loss"})
 
 
 def _new_file() -> Path:

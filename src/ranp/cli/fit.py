@@ -11,7 +11,6 @@ import typer
 from ranp.cli._common import ensure_out, next_command, show_json, show_result
 from ranp.cli._networks import Network, NetworkArgument, load_sample_network
 from ranp.cli._options import (
-    SCORING,
     BudgetOptions,
     ChoiceOptions,
     Device,
@@ -81,13 +80,13 @@ def command(
     Memory is predicted, nothing is allocated that does not fit. Scoring uses smaller volumes than
     training where those would be slow; `--size` sets their edge.
     """
-    from ranp.cli._scoring import ScoringListener, keep_interrupted, open_source
+    from ranp.cli._scoring import ScoringListener, fit_without, keep_interrupted, open_source
     from ranp.fitting import DoesNotFit, choices_to_try, fit_network, loss_by_output
     from ranp.pruning import Scores
 
     budgets = amounts.budgets()
     ensure_out(out)
-    net, batch = load_sample_network(network, training.input_shape, training.batch)
+    net, batch = load_sample_network(network, training.input_shape, training.batch, scoring.data)
     choices = choices_to_try(net.model, choosing.method, budgets, **choosing.settings(net))
     row = choices[0].method
     traced = net.trace(None, choosing.protect)
@@ -109,7 +108,13 @@ def command(
             context,
             out,
             lambda kept: next_command(
-                context, "fit", network, scores=kept, out=out, batch=step.batch, without=SCORING
+                context,
+                "fit",
+                network,
+                scores=kept,
+                out=out,
+                batch=step.batch,
+                without=fit_without(net),
             ),
             input_shape=",".join(map(str, net.input_shape)),
             batch=scored_batch,

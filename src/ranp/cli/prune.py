@@ -10,7 +10,6 @@ import typer
 from ranp.cli._common import ensure_out, is_given, next_command, show_result
 from ranp.cli._networks import NetworkOptions
 from ranp.cli._options import (
-    SCORING,
     BatchOption,
     BudgetOptions,
     ChoiceOptions,
@@ -48,14 +47,14 @@ def command(
     Say how much by what it may cost: --flops 10%, --params 3M, --memory 8GiB (of a training step
     with --batch; `ranp fit` has more to say of how it is trained).
     """
-    from ranp.cli._scoring import ScoringListener, keep_interrupted, open_source
+    from ranp.cli._scoring import ScoringListener, fit_without, keep_interrupted, open_source
     from ranp.fitting import TrainingStep, choice_for, loss_by_output, prune_network
     from ranp.fitting.machine import default_device
     from ranp.pruning.early_stop import MAX_BATCHES
 
     target = amounts.target(sparsity)
     ensure_out(out)
-    net = named.load()
+    net = named.load(scoring.data)
     method = choosing.method or "ranp-f"
     choice = choice_for(net.model, target, method, **choosing.settings(net))
     source = open_source(
@@ -72,10 +71,11 @@ def command(
 
     def go_on(kept: Path) -> str:
         if sparsity is not None:
-            return next_command(context, "plan", net.name, kept, out=kept.with_name("plan.json"))
+            plan = kept.with_name("plan.json")
+            return next_command(context, "plan", net.name, kept, out=plan, **net.input_option)
         settings = {"method": choice.method.name, "coupling": choice.coupling, "batch": together}
         settings |= {"floor": choice.floor, "scores": kept, "out": out}
-        return next_command(context, "fit", net.name, without=SCORING, **settings)
+        return next_command(context, "fit", net.name, without=fit_without(net), **settings)
 
     listener = ScoringListener(
         output,

@@ -50,7 +50,7 @@ def command(
 
     methods = [find_method(name) for name in method or ["ranp-f"]]
     ensure_directory(out.parent)
-    net = named.load()
+    net = named.load(scoring.data)
     source = open_source(net, methods, scoring, batch=batch, seed=seed)
     before = Scores.load(out) if resume and out.exists() else None
     traced = net.trace(source.batches, protect)
@@ -66,9 +66,8 @@ def command(
         settings = source.scoring(scoring, seed, resume=before)
         scores = score(traced, methods, settings, listener)
     _show(output, net.name, traced, scores, out)
-    following = next_command(
-        context, "search", net.name, method=methods[0].name, scores=out, without=SCORING
-    )
+    found = {"method": methods[0].name, "scores": out, **net.input_option}
+    following = next_command(context, "search", net.name, without=SCORING, **found)
     output.say(f"Next: {following}")
 
 

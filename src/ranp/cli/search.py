@@ -42,7 +42,7 @@ def command(
     from ranp.pruning import Scores
     from ranp.pruning.search import floor_sparsity
 
-    net = named.load()
+    net = named.load(scoring.data)
     choice = choosing.choice(net)
     loaded = None if scores is None else Scores.load(scores)
     methods = [] if loaded else [choice.method]
@@ -55,7 +55,9 @@ def command(
         on_interrupt=keep_interrupted(
             context,
             None,
-            lambda kept: next_command(context, "search", net.name, scores=kept, without=SCORING),
+            lambda kept: next_command(
+                context, "search", net.name, scores=kept, without=SCORING, **net.input_option
+            ),
         ),
     )
     settings = source.scoring(scoring, choosing.seed, scores=loaded)
@@ -81,5 +83,7 @@ def command(
     if scores is None:
         following = next_command(context, "prune", net.name, sparsity=sparsity)
     else:
-        following = next_command(context, "plan", net.name, scores, sparsity=sparsity)
+        following = next_command(
+            context, "plan", net.name, scores, sparsity=sparsity, **net.input_option
+        )
     output.say(f"Next: {following}")

@@ -35,6 +35,7 @@ def capture(model: nn.Module, arguments: Arguments, *, dynamic: bool) -> Exporte
         )
     if dynamic:
         _check_dynamic(model, program)
+    _leave_inputs_alone(program.graph_module.graph)
     _strip_sources(program)
     return program
 
@@ -92,6 +93,43 @@ def _check_dynamic(model: nn.Module, program: ExportedProgram) -> None:
                     f"{type(model).__name__} works only where the {called} of '{name}' is "
                     f"{size}: export it without dynamic, at the size it will have"
                 )
+
+
+def _leave_inputs_alone(graph: torch.fx.Graph) -> None:
+    """Compute in new memory what was computed in place, where nobody can see a difference.
+
+    Converters take an activation in place apart, into comparisons and products, before they put it
+    together again; where sizes are symbols, that is most of their time.
+    """
+    for node in graph.nodes:
+        functional = _functional(node.target)
+        if functional is not None and node.args and _is_private(node.args[0]):
+            node.target = functional
+
+
+def _functional(target: Any) -> torch._ops.OpOverload | None:
+    """Return the operation of the same arguments that leaves them alone, if there is one."""
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+        return None
+    name = target._schema.name.removeprefix("aten::")
+    packet = getattr(torch.ops.aten, name[:-1], None) if name.endswith("_") else None
+    return getattr(packet, target._overloadname, None)
+
+
+def _is_private(value: Any) -> bool:
+    """Return whether a value is read by one operation, and shares its memory with none other."""
+    if not isinstance(value, torch.fx.Node) or len(value.users) != 1:
+        return False
+    made_by = value.target
+    if not isinstance(made_by, torch._ops.OpOverload):
+        return False
+    if any(returned.alias_info is not None for returned in made_by._schema.returns):
+        return False
+    # A composite operation may hand back what it was given and not say so: dropout does.
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+    return not made_by.has_kernel_for_dispatch_key(composite) or all(
+        len(given.users) == 1 for given in value.all_input_nodes
+    )
 
 
 def _strip_sources(program: ExportedProgram) -> None:

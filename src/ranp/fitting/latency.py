@@ -27,7 +27,13 @@ from ranp.slimming import slim_model
 _CLOSE = 0.04  # a network that takes this much less than the budget is near enough
 _FINEST = 2e-3
 _MOST_TRIALS = 16
-_PRECISE = 0.012  # of a network whose time is about the budget
+_STEPS = 2  # towards the budget from one side; then the end tells whether it can be reached
+_GUESSES = 5  # then the bracket is halved: times that jump mislead any guess
+_LEAST_POWER = 0.3  # of the FLOPs that time is taken to follow
+_FEWEST_TURNS = 5  # the spread of fewer says little
+_NEAR = 0.1  # above the budget by what a small step mends
+_FAR = 0.25  # off the budget by more than machines are noisy
+_PRECISE = 0.017  # of a network whose time is about the budget: 0.012 for the mean of two
 
 
 @dataclass(frozen=True)
@@ -53,10 +59,10 @@ def fit_latency(
 ) -> FoundInTime:
     """Prune on from what keeps all other budgets until a training step is fast enough.
 
-    Times are guessed by interpolation between those measured, on a logarithmic scale. They jump
-    where a layer gets so thin that it is computed in another way, and they depend on where in
-    memory a network happens to lie: so what counts for a choice is the mean of all its
-    measurements, and one that is near the budget is measured at least twice.
+    Times are guessed from those measured, as powers of the FLOPs. They jump where a layer gets so
+    thin that it is computed in another way, and they depend on where in memory a network happens
+    to lie: so what counts for a choice is the mean of all its measurements, and one that is near
+    the budget is measured at least twice.
 
     Args:
         costing: Counts and predicts costs.
@@ -69,7 +75,9 @@ def fit_latency(
     Returns:
         A choice that keeps it, or the fastest that there is.
     """
-    stopwatch = _Stopwatch(costing, step, found.best.alive)
+    # A share of the time is one of ratios: seconds are for people then.
+    repetitions = 5 if budget.of_full else 9
+    stopwatch = _Stopwatch(costing, step, found.best.alive, repetitions)
     full: float | None = stopwatch.first
     if found.best.sparsity:
         try:
@@ -95,24 +103,88 @@ def fit_latency(
     events.on_trial(first.sparsity, first.figures)
     if first.figures["latency"] <= budget.limit:
         return FoundInTime(first, found.binding, budget, full)
-    last = at(costing.chooser.max_sparsity())
-    tried = {each.sparsity: each for each in (first, last)}
-    for _ in range(_MOST_TRIALS):
-        bracket = _bracket(tried.values(), budget)
-        if bracket is None:
+    course = _Course(costing, step, budget)
+    tried = {first.sparsity: first}
+    for number in range(_MOST_TRIALS):
+        again = {sparsity for sparsity, all_times in seconds.items() if len(all_times) > 1}
+        sparsity = course.following(tried.values(), again, number)
+        if sparsity is None:
             break
-        slow, fast = bracket
-        near = fast.figures["latency"] >= (1 - _CLOSE) * budget.limit
-        if near or fast.sparsity - slow.sparsity <= _FINEST:
-            if len(seconds[fast.sparsity]) > 1:
-                break
-            sparsity = fast.sparsity
-        else:
-            sparsity = _between(slow, fast, (1 - _CLOSE / 2) * budget.limit)
         tried[sparsity] = at(sparsity)
-    bracket = _bracket(tried.values(), budget)
-    best = tried[last.sparsity] if bracket is None else bracket[1]
-    return FoundInTime(best, "latency", budget, full)
+    slow, fast = _bracket(tried.values(), budget)
+    return FoundInTime(fast or slow, "latency", budget, full)
+
+
+@dataclass(frozen=True)
+class _Course:
+    """Where to measure next: time is about a power of the FLOPs.
+
+    Attributes:
+        costing: Counts the FLOPs.
+        step: How the network is trained.
+        budget: Budget of seconds.
+    """
+
+    costing: Costing
+    step: TrainingStep
+    budget: Budget
+
+    def following(
+        self, tried: Collection[Candidate], again: Collection[float], number: int
+    ) -> float | None:
+        """Return the sparsity to measure next; None if there is no need.
+
+        Args:
+            tried: What was measured.
+            again: Sparsities that were measured more than once.
+            number: Number of earlier trials.
+        """
+        limit = self.budget.limit
+        slow, fast = _bracket(tried, self.budget)
+        if fast is None:
+            end = self.costing.chooser.max_sparsity()
+            is_near = slow.figures["latency"] <= (1 + _NEAR) * limit
+            if slow.sparsity >= end:
+                return end if is_near and end not in again else None
+            if number >= (_GUESSES if is_near else _STEPS):
+                return end
+            least = slow.sparsity + (end - slow.sparsity) / 50
+            return max(self._guess(tried, slow.sparsity, end), least)
+        width = fast.sparsity - slow.sparsity
+        if fast.figures["latency"] >= (1 - _CLOSE) * limit or width <= _FINEST:
+            return fast.sparsity if fast.sparsity not in again else None
+        if number >= _GUESSES:
+            return slow.sparsity + width / 2
+        guess = self._guess(tried, slow.sparsity, fast.sparsity)
+        # Never close to an end, or it would take too long.
+        return min(max(guess, slow.sparsity + width / 10), fast.sparsity - width / 10)
+
+    def _guess(self, tried: Collection[Candidate], low: float, high: float) -> float:
+        """Return a sparsity between two, from the time measured that is nearest to the wanted one.
+
+        The power is that between it and the first: between near ones it would be noise.
+        """
+        wanted = (1 - _CLOSE / 2) * self.budget.limit
+        first = min(tried, key=lambda each: each.sparsity)
+        near = min(tried, key=lambda each: abs(math.log(each.figures["latency"] / wanted)))
+        power = 1.0 if near is first else max(self._power(first, near), _LEAST_POWER)
+        share = wanted / near.figures["latency"]
+        return self._at_flops(self._flops(near.sparsity) * share ** (1 / power), low, high)
+
+    def _power(self, one: Candidate, other: Candidate) -> float:
+        times = math.log(one.figures["latency"] / other.figures["latency"])
+        flops = math.log(self._flops(one.sparsity) / self._flops(other.sparsity))
+        return times / flops if flops else 1.0
+
+    def _at_flops(self, flops: float, low: float, high: float) -> float:
+        while high - low > _FINEST / 4:
+            middle = (low + high) / 2
+            low, high = (low, middle) if self._flops(middle) <= flops else (middle, high)
+        return high
+
+    def _flops(self, sparsity: float) -> float:
+        alive = self.costing.chooser.choose(sparsity)
+        return self.costing.figures(alive, self.step, ["flops"])["flops"]
 
 
 class _Stopwatch:
@@ -121,15 +193,23 @@ class _Stopwatch:
     A machine's speed changes from one minute to the next, by more than a budget is to be met to.
     So every network takes turns with the first one, and what counts is how much faster it is.
 
+    Args:
+        costing: Counts and predicts costs.
+        step: How networks are trained.
+        alive: Living channels of the first network.
+        repetitions: How often that is measured by itself.
+
     Attributes:
         first: Seconds of the first network.
     """
 
-    def __init__(self, costing: Costing, step: TrainingStep, alive: Alive) -> None:
+    def __init__(
+        self, costing: Costing, step: TrainingStep, alive: Alive, repetitions: int
+    ) -> None:
         self._costing, self._step = costing, step
         self._first = self._build(alive)
         with self._as_trained(self._first):
-            timing = measure_latency({"first": self._first}, step.shape, repetitions=9)
+            timing = measure_latency({"first": self._first}, step.shape, repetitions=repetitions)
         self.first = timing["first"].median
 
     def seconds(self, alive: Alive, budget: Budget | None) -> float:
@@ -141,12 +221,11 @@ class _Stopwatch:
         """
 
         def known(ratio: Ratio) -> bool:
-            if ratio.error <= _PRECISE:
-                return True
-            if budget is None:
-                return False
-            off = abs(math.log(self.first * ratio.value / budget.limit))
-            return off > _CLOSE + 3 * ratio.error
+            off = 0.0 if budget is None else abs(math.log(self.first * ratio.value / budget.limit))
+            is_off = off > _CLOSE + 3 * ratio.error
+            if len(ratio.logarithms) < _FEWEST_TURNS:
+                return (is_off and off > _FAR) or ratio.error <= _PRECISE / 3
+            return is_off or ratio.error <= _PRECISE
 
         network = self._build(alive)
         with self._as_trained(self._first, network):
@@ -182,14 +261,14 @@ class _Stopwatch:
             yield
 
 
-def _bracket(tried: Collection[Candidate], budget: Budget) -> tuple[Candidate, Candidate] | None:
+def _bracket(tried: Collection[Candidate], budget: Budget) -> tuple[Candidate, Candidate | None]:
     """Return the least pruned choice that is fast enough, after the most pruned one that is not.
 
-    That is itself if it is the least pruned of all. None if no choice is fast enough.
+    That is itself if it is the least pruned of all, and the most pruned of all if none is fast.
     """
     enough = [each for each in tried if each.figures["latency"] <= budget.limit]
     if not enough:
-        return None
+        return max(tried, key=lambda each: each.sparsity), None
     fast = min(enough, key=lambda each: each.sparsity)
     below = [each for each in tried if each.sparsity < fast.sparsity]
     return max(below, key=lambda each: each.sparsity, default=fast), fast
@@ -201,11 +280,3 @@ def _timed(candidate: Candidate, seconds: float, budget: Budget) -> Candidate:
         figures={**candidate.figures, "latency": seconds},
         shares={**candidate.shares, "latency": seconds / budget.limit},
     )
-
-
-def _between(slow: Candidate, fast: Candidate, seconds: float) -> float:
-    """Return where to expect so many seconds; never close to an end, or it would take too long."""
-    high, low = (math.log(each.figures["latency"]) for each in (slow, fast))
-    share = (high - math.log(seconds)) / max(high - low, 1e-9)
-    share = min(max(share, 0.1), 0.9)
-    return slow.sparsity + share * (fast.sparsity - slow.sparsity)

@@ -25,7 +25,7 @@ from ranp.resources.timing_cache import TimingCache
 Mode = Literal["train", "inference"]
 MODES: tuple[Mode, ...] = ("train", "inference")
 _LAYER_REPETITIONS = 3
-_FEWEST_TURNS = 5  # the spread of fewer says little
+_FEWEST_TURNS = 3  # two may agree by chance
 
 
 def check_mode(mode: str) -> None:
