@@ -105,7 +105,7 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="choose another"):
         ensure_directory(tmp_path / "file" / "below")
-    with pytest.raises(UsageError, match="null byte; choose another"):
+    with pytest.raises(UsageError, match=r"null .*; choose another"):
         ensure_directory(tmp_path / "a\0b")
     with pytest.raises(UsageError, match="choose another"), atomic_write(tmp_path / "file" / "x"):
         pass

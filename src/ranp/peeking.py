@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import torch
@@ -75,9 +75,11 @@ def peek(loader: Iterable[Any] | None) -> Batches:
         raise UsageError(f"loader must yield batches, got {type(loader).__name__}")
     with torch.random.fork_rng():  # a shuffled loader draws its order when it is opened
         iterator = iter(loader)
-        first = next(iterator, None)
-    rest = iterator if first is None else chain([first], iterator)
-    return Batches(_Peeked(loader, rest), first)
+        batches = list(islice(iterator, 1))
+    if batches == [None]:
+        raise UsageError("a batch must be data, got None; look at what the loader collates")
+    first = batches[0] if batches else None
+    return Batches(_Peeked(loader, chain(batches, iterator)), first)
 
 
 def peek_blamed(loader: Iterable[Any]) -> Batches:

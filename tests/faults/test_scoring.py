@@ -92,7 +92,10 @@ REFUSED = {
     ),
     "target": ({"loader": [(X, Y[:, 1:])]}, r"fails: .*\(2, 3, 4, 4\) int64 as target"),
     "target type": ({"loader": [(X, Y.float())]}, r"fails: .*\(2, 4, 4, 4\) float32 as target"),
-    "sparse": ({"loader": [(X.to_sparse(), Y)]}, "fails: .*sparse"),
+    "sparse": ({"loader": [(X.to_sparse(), Y)]}, r"must be dense, got .*sparse_coo.*to_dense\(\)"),
+    "sparse target": ({"loader": [(X, Y.to_sparse())]}, r"must be dense, .*call to_dense\(\)"),
+    "complex loss": ({"loss": lambda o, y: summed(o, y) * 1j}, "loss must be real, got .*complex"),
+    "no batch": ({"loader": [None]}, "a batch must be data, got None"),
     "meta batch": ({"loader": [(X.to("meta"), Y)]}, "a batch is on the meta device"),
 }
 

@@ -324,6 +324,10 @@ def _with_weight(make) -> nn.Module:
     ("make", "expected"),
     [
         (lambda: torch.jit.script(nn.Conv2d(3, 8, 3)), "nn.Module with Python code"),
+        (
+            lambda: nn.Sequential(torch.jit.script(nn.Conv2d(3, 8, 3))),
+            "its module '0' must be an nn.M",
+        ),
         (lambda: _with_weight(lambda w: w.to(torch.complex64)), "'a.weight' must be real"),
         (lambda: _with_weight(lambda w: w.to_sparse()), "'a.weight' must be dense"),
         (lambda: nn.Sequential(nn.LazyConv2d(8, 3)), "'0.weight' has no shape yet"),

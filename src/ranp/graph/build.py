@@ -93,11 +93,13 @@ def build_graph(
 
 
 def _check_model(model: nn.Module) -> None:
-    if isinstance(model, torch.jit.ScriptModule):
-        raise UsageError(
-            f"model must be an nn.Module with Python code, got a {type(model).__name__}; "
-            "give the module that it was compiled from"
-        )
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            what = f"its module '{name}'" if name else "model"
+            raise UsageError(
+                f"{what} must be an nn.Module with Python code, got a {type(module).__name__}; "
+                "give the module that it was compiled from"
+            )
     for name, tensor in named_tensors(model):
         if is_lazy(tensor):
             raise UsageError(

@@ -101,6 +101,8 @@ def to_device(batch: Any, device: torch.device) -> Any:
             return leaf.to(device) if hasattr(leaf, "to") else leaf
         if leaf.is_meta:
             raise UsageError("a batch is on the meta device and holds no values; load real data")
+        if leaf.layout is not torch.strided:
+            raise UsageError(f"a batch must be dense, got {leaf.layout}; call to_dense() on it")
         # One made in inference mode takes no part in gradients; a copy does.
         return leaf.clone().to(device) if leaf.is_inference() else leaf.to(device)
 
@@ -115,6 +117,8 @@ def checked_loss(value: Any) -> Tensor:
         raise UsageError(
             f"the loss has the shape {tuple(value.shape)}; expected a scalar: take its mean"
         )
+    if value.is_complex():
+        raise UsageError(f"the loss must be real, got {value.dtype}; take its absolute value")
     if not value.requires_grad:
         raise UsageError("the loss does not depend on the network's weights; is it detached?")
     return value

@@ -6,6 +6,7 @@ Importing this module does not import torch.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -215,7 +216,7 @@ class Config(LoopConfig):
         pruning: How it is pruned first.
     """
 
-    recipe: str = Field(pattern=r"^[^/\\\x00-\x1f]*[^./\\\x00-\x1f][^/\\\x00-\x1f]*$")
+    recipe: str
     task: str = ""
     network: NetworkConfig
     data: DataConfig
@@ -225,6 +226,13 @@ class Config(LoopConfig):
     def scoring_size(self) -> int:
         """Edge of the samples to score with."""
         return self.pruning.size or self.data.size
+
+    @field_validator("recipe")
+    @classmethod
+    def _is_no_path(cls, name: str) -> str:
+        if not name.strip(".") or re.search(r"[/\\\x00-\x1f]", name):
+            raise ValueError("must be a name; leave out slashes and control characters")
+        return name
 
     @model_validator(mode="after")
     def _has_the_task_of_its_data(self) -> Config:
@@ -364,9 +372,10 @@ def _first_problem(error: ValidationError) -> str:
         return f"unknown key '{key}'.{suggest(str(last), _keys_at(path))}"
     if first["type"] == "missing":
         return f"the key '{key}' is missing"
+    message = str(first["msg"]).removeprefix("Value error, ")
     if not key:  # of several keys together
-        return str(first["msg"]).removeprefix("Value error, ")
-    return f"'{key}' is {first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
+        return message
+    return f"'{key}' is {first['input']!r}: {message[0].lower()}{message[1:]}"
 
 
 def _keys_at(path: Sequence[int | str]) -> list[str]:
