@@ -84,6 +84,21 @@ def test_deep_networks_have_23_layers_at_the_papers_scale(paper_sized):
     assert len(paper_sized.result(cell)["layers"]) == 23
 
 
+@pytest.mark.parametrize(
+    ("name", "method", "options"),
+    [
+        ("unet3d-shapenet", "snip", None),
+        ("unet3d-brats", "snip-authors", {"loss": "authors"}),
+        ("mobilenetv2-ucf101", "snip-authors", {"divisor": 1}),
+        ("i3d-ucf101", "snip", {"divisor": 1}),
+    ],
+)
+def test_the_papers_rows_go_by_the_authors_rules(name, method, options, paper_sized):
+    row = capability_table.make_row(paper_sized, PAIRS[name], "snip")
+    (cell,) = row.cells.choices
+    assert (cell["method"], cell["scores"].get("options")) == (method, options)
+
+
 @pytest.mark.parametrize("scale", get_args(Scale))
 @pytest.mark.parametrize("pair", PAIRS.values(), ids=lambda pair: pair.name)
 def test_every_metric_that_the_paper_prints_is_one_that_training_measures(pair, scale):
