@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -20,7 +21,8 @@ from ranp.experiments.reproduce import table_capability as capability_table
 from ranp.experiments.reproduce import table_similar_resource as similar
 from ranp.experiments.reproduce.choices import Amount
 from ranp.experiments.reproduce.scales import FOUR, PAIRS, Scale, input_shape
-from ranp.experiments.reproduce.study import Study
+from ranp.experiments.reproduce.study import Study, with_parts
+from ranp.files import canonical_json
 from ranp.models import find_network
 from ranp.report.table import ComparisonTable
 from ranp.trials.store import Store
@@ -82,6 +84,21 @@ def test_deep_networks_have_23_layers_at_the_papers_scale(paper_sized):
     cell = paper_sized.full(PAIRS["unet3d-23-brats"])
     paper_sized.complete([cell], quiet)
     assert len(paper_sized.result(cell)["layers"]) == 23
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "options"),
+    [
+        ("unet3d-shapenet", "snip", None),
+        ("unet3d-brats", "snip-authors", {"loss": "authors"}),
+        ("mobilenetv2-ucf101", "snip-authors", {"divisor": 1}),
+        ("i3d-ucf101", "snip", {"divisor": 1}),
+    ],
+)
+def test_the_papers_rows_go_by_the_authors_rules(name, method, options, paper_sized):
+    row = capability_table.make_row(paper_sized, PAIRS[name], "snip")
+    (cell,) = row.cells.choices
+    assert (cell["method"], cell["scores"].get("options")) == (method, options)
 
 
 @pytest.mark.parametrize("scale", get_args(Scale))
@@ -210,6 +227,20 @@ def test_methods_share_the_scores_of_a_seed_and_seeds_share_what_has_none(tmp_pa
     assert first["scores"] != of_smoke.choice(SHAPENET, "ranp-f", amount, 1)["scores"]
     layerwise = [of_smoke.choice(SHAPENET, "layerwise", amount, seed) for seed in (0, 1)]
     assert layerwise[0] == layerwise[1] and layerwise[0]["scores"] is None
+
+
+def test_all_of_them_together_score_a_network_once_for_each_seed_and_kind_of_weights(tmp_path):
+    of_paper = study(tmp_path, scale="paper", seeds=3, resources_only=True)
+    declared = [e.declare(of_paper) for e in EXPERIMENTS.values() if e.name != "fig-convergence"]
+    cells = with_parts([cell for exhibit in declared for cell in exhibit.cells])
+    times = Counter(
+        (canonical_json(cell["network"]), cell["weights"])
+        for cell in cells
+        if cell["kind"] == "scores of samples"
+    )
+    # Table 7 asks for orthogonal weights, Tables 4 and 5 for 23 layers.
+    assert Counter(weights for _, weights in times) == {"fresh": 4 + 2, "orthogonal": 4}
+    assert set(times.values()) == {3}
 
 
 @pytest.mark.parametrize("method", ["random", "layerwise"])

@@ -113,6 +113,21 @@ def test_fresh_weights_depend_on_the_seed_alone():
     assert not torch.equal(sums(first, weights="given"), sums(second, weights="given"))
 
 
+@pytest.mark.parametrize("weights", ["fresh", "orthogonal"])
+def test_batch_norms_are_scored_with_gammas_from_0_to_1(weights):
+    model = classifier(norm=True, width=200)
+    graph = traced(model, 4, 2, 8, 8)
+    seen = []
+    hook = model[4].register_forward_hook(lambda module, *_: seen.append(module.weight.clone()))
+    score(model, graph, pictures(1), cross_entropy, weights=weights)
+    hook.remove()
+    (gamma,) = seen
+    assert gamma.min() >= 0 and gamma.max() < 1
+    # Mean 1/2 and variance 1/12 of U(0, 1), within five standard errors of 400 draws.
+    assert gamma.mean().item() == pytest.approx(1 / 2, abs=5 * (1 / 12 / 400) ** 0.5)
+    assert gamma.var().item() == pytest.approx(1 / 12, abs=5 * (1 / 180 / 400) ** 0.5)
+
+
 def test_dropout_depends_on_seed_and_batch_number_alone():
     model = nn.Sequential(
         nn.Flatten(), nn.Linear(128, 9), nn.Dropout(0.5), nn.Linear(9, 3)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ranp.errors import InfeasibleError
-from ranp.pruning import Choice, Chooser
+from ranp.pruning import Choice, Chooser, Scores, fingerprint
 from ranp.pruning.snip import remove_dead, select_weights
 from tests.pruning.nets import given_scores, linear, traced, two_layers
 from tests.pruning.test_golden_values import TWO_BATCHES, signed_difference
@@ -136,18 +136,22 @@ def test_a_layer_whose_output_is_not_used_has_no_largest_sparsity():
     assert len(kept(graph, floored)["unused"]) == 1
 
 
+def skipped():
+    """a is read by b and, beside it, by the last layer: 3, 2 and 2 neurons."""
+
+    def forward(net, x):
+        skip = F.relu(net.a(x))
+        return net.c(torch.cat([skip, F.relu(net.b(skip))], 1))
+
+    return Net(forward, a=linear([[1, 1]] * 3), b=linear([[1] * 3] * 2), c=linear([[1] * 5] * 2))
+
+
 @pytest.mark.parametrize(
     ("readers", "a", "b"),
     [("any", [0, 1, 2], [0, 1]), ("all", [0], [0, 1]), ("none", [0, 1, 2], [0, 1])],
 )
 def test_whom_a_skip_neuron_must_be_of_use_to(readers, a, b):
-    # a is read by b and, beside it, by the last layer.
-    def forward(net, x):
-        skip = F.relu(net.a(x))
-        return net.c(torch.cat([skip, F.relu(net.b(skip))], 1))
-
-    model = Net(forward, a=linear([[1, 1]] * 3), b=linear([[1] * 3] * 2), c=linear([[1] * 5] * 2))
-    graph = traced(model, 1, 2)
+    graph = traced(skipped(), 1, 2)
     connections = {
         "a": np.ones((3, 2), bool),
         "b": np.array([[0, 1, 0], [1, 0, 0]], bool),
@@ -187,3 +191,33 @@ def test_the_authors_rank_the_last_layer_and_count_biases(bias, a, b):
     # of b_2 among them. c is ranked and whole: with its own weights pruned it would not read b_2.
     alive = select_weights(graph, sensitivity, 0.68, rank_last=True, readers="all")
     assert kept(graph, alive) == {"a": a, "b": b, "c": [0, 1]}
+
+
+@pytest.mark.parametrize(
+    ("method", "a", "b"),
+    [
+        ("snip", [0, 1, 2], []),
+        ("snip-authors", [0, 1], [0, 1]),
+        ("snip-forward", [0, 1, 2], [0, 1]),
+    ],
+)
+def test_the_rules_of_the_three_methods(method, a, b):
+    model = skipped()
+    graph = traced(model, 1, 2)
+    sensitivity = {
+        "a": torch.tensor([[25.0, 24], [23, 22], [21, 20]]),
+        "b": torch.tensor([[0.0, 9, 0], [8, 0, 0]]),
+        "c": torch.tensor([[30.0, 0, 0, 0, 0], [0.0] * 5]),
+    }
+    scores = Scores(
+        batches=1,
+        fan_in={"a": 2, "b": 3, "c": 5},
+        sums={},
+        weight_sums={"abs": sensitivity},
+        settings={},
+        fingerprint=fingerprint(graph),
+    )
+    # Without the last layer int(12 x 9.5 / 22) = 5 weights survive, all in a. With it 9 of 22 do:
+    # the 30 of c, the six of a and both of b, which reads a_0 and a_1; c is whole and reads a_2.
+    chooser = Chooser(model, graph, Choice.make(method), scores)
+    assert kept(graph, chooser.choose(1 - 9.5 / 22)) == {"a": a, "b": b, "c": [0, 1]}

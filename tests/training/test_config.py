@@ -43,12 +43,14 @@ def test_recipes_hold_the_papers_settings():
     )
     assert (brats.schedule.name, brats.schedule.milestones) == ("multistep", (150,))
     assert (brats.pruning.sparsity, brats.pruning.lam) == (0.7817, 15)
+    assert (brats.data.options, brats.scoring_size) == ({"loss": "authors"}, 96)
     for name, size, sparsity in (
         ("ucf101-mobilenetv2", 112, 0.3315),
         ("ucf101-i3d", 224, 0.2532),
     ):
         config = load_config(name)
         assert (config.epochs, config.batch, config.data.size) == (100, 8, size)
+        assert (config.data.options, config.scoring_size) == ({"divisor": 1}, size)
         assert (config.optimizer.name, config.optimizer.lr) == ("sgd", 0.1)
         assert (config.optimizer.momentum, config.optimizer.dampening) == (0.9, 0.9)
         assert config.optimizer.weight_decay == 1e-3

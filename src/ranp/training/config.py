@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -329,19 +331,27 @@ def parse_config(content: Mapping[str, Any], what: str, *, stored: bool = False)
 
 def _read_recipe(recipe: str) -> tuple[dict[str, Any], str]:
     if recipe in recipe_names():
-        text = (_RECIPES / f"{recipe}.yaml").read_text(encoding="utf-8")
-    elif recipe.endswith((".yaml", ".yml")):
-        try:
-            text = Path(recipe).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise UsageError(f"cannot read recipe '{recipe}': {reason}") from error
-    else:
+        return deepcopy(_packaged(recipe)), recipe
+    if not recipe.endswith((".yaml", ".yml")):
         raise UsageError(f"unknown recipe '{recipe}'.{suggest(recipe, recipe_names())}")
+    try:
+        text = Path(recipe).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot read recipe '{recipe}': {reason}") from error
     content = _parse_yaml(text, f"recipe '{recipe}'", "YAML")
     if not isinstance(content, dict):
         raise UsageError(f"recipe '{recipe}' is not a mapping of keys to values")
     return content, Path(recipe).stem
+
+
+@cache
+def _packaged(recipe: str) -> dict[str, Any]:
+    """Parse a packaged recipe once: the cells of an experiment ask for it hundreds of times."""
+    content: dict[str, Any] = yaml.safe_load(
+        (_RECIPES / f"{recipe}.yaml").read_text(encoding="utf-8")
+    )
+    return content
 
 
 def _parse_yaml(text: str, what: str, kind: str) -> Any:
