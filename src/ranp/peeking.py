@@ -76,7 +76,7 @@ def peek(loader: Iterable[Any] | None) -> Batches:
     with torch.random.fork_rng():  # a shuffled loader draws its order when it is opened
         iterator = iter(loader)
         batches = list(islice(iterator, 1))
-    if batches == [None]:
+    if batches and batches[0] is None:
         raise UsageError("a batch must be data, got None; look at what the loader collates")
     first = batches[0] if batches else None
     return Batches(_Peeked(loader, chain(batches, iterator)), first)
