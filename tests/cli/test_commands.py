@@ -487,7 +487,7 @@ def test_prune_takes_budgets(ranp):
     assert asked.json["slim"]["param_mb"] <= 0.3 * asked.json["full"]["param_mb"]
     fitted = ranp("prune", SMALL, *INPUT, *DATA, "--memory", "70%", "--json")
     assert fitted.json["binding"] == "memory" and fitted.json["step"]["batch"] == 1
-    pairs = ("--data", "tests.cli.factories:pairs_of_two", "--memory", "80%", "--json")
+    pairs = ("--data", "tests.cli.factories:pairs_of_two", "--memory", "1GiB", "--json")
     assert ranp("prune", SMALL, *INPUT, *pairs).json["step"]["batch"] == 2
     assert ranp("prune", SMALL, *INPUT, *pairs, "--batch", "3").json["step"]["batch"] == 3
     assert ranp("prune", SMALL, *INPUT, *DATA, "--flops", "50%", "--sparsity", "0.5").code == 2
