@@ -110,6 +110,11 @@ def test_without_a_loader_the_input_must_be_said(ranp):
     assert "say what input 'tests.cli.factories:small' takes" in done.err
 
 
+def test_a_missing_directory_is_called_missing_before_an_input(ranp):
+    done = ranp("fit", SMALL[1], "--data", "nowhere", "--memory", "1GiB")
+    assert done.code == 2 and "data directory 'nowhere' does not exist" in done.err
+
+
 def test_an_input_may_have_its_batch(ranp):
     done = ranp(*SMALL, "--flops", "100%", "--input", "3,1,8,8,8", "--json")
     assert done.json["step"]["batch"] == 3 and done.json["step"]["input"] == [1, 8, 8, 8]

@@ -13,7 +13,7 @@ from ranp.errors import InfeasibleError, UsageError
 from ranp.graph import build_graph
 from ranp.models import UNet3D, build_network, find_network
 from ranp.pruning import Choice, Chooser, find_method
-from ranp.pruning.allocation import network_floors, tilted_weights
+from ranp.pruning.allocation import network_floors, thin_layers, tilted_weights
 from ranp.pruning.coupling import channel_groups
 from ranp.pruning.search import meet_budget
 from ranp.resources import count
@@ -207,3 +207,17 @@ def test_power_meets_budgets_on_networks_of_the_paper(name):
     with torch.device("meta"):
         model = build_network(name)
     check_budgets(model, find_network(name).input_shape, (-0.5, -0.25, 0, 0.25))
+
+
+@pytest.mark.parametrize(
+    ("layers", "words"),
+    [(["0"], "layer '0' keeps a single"), (["0", "1"], "layers '0' and 1 more keep a single")],
+)
+def test_thin_layers_are_counted_in_the_warning(layers, words):
+    model = nn.Sequential(nn.Conv3d(1, 4, 1), nn.Conv3d(4, 4, 1), nn.Conv3d(4, 1, 1))
+    graph = build_graph(model, (1, 1, 2, 2, 2))
+    alive = graph.all_alive()
+    for name in layers:
+        alive[graph.layers[name].neurons[1:]] = False
+    (note,) = thin_layers(graph, alive)
+    assert note.startswith(words)

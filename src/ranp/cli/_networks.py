@@ -141,6 +141,7 @@ def _with_input(
         return Network(name, model, spec.input_shape, spec)
     if shape is None:
         if data is None or not names_loader(data):
+            check_directory(data)
             raise UsageError(
                 f"say what input '{name}' takes, such as --input 1,1,64,64,64, or give a loader "
                 "of yours: --data package.module:loader"
@@ -165,6 +166,15 @@ def _with_input(
 def names_loader(data: str) -> bool:
     """Return whether an option `--data` names a loader of the user's own, and no directory."""
     return ":" in data and not Path(data).exists()
+
+
+def check_directory(data: str | None) -> None:
+    """Refuse a directory of data that does not exist."""
+    if data is not None and not Path(data).is_dir():
+        raise UsageError(
+            f"data directory '{data}' does not exist; name a directory, or "
+            "package.module:factory for a loader of yours"
+        )
 
 
 def open_loader(name: str) -> Batches:

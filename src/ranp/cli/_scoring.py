@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ranp.cli._common import next_command
-from ranp.cli._networks import Network, names_loader, open_loader
+from ranp.cli._networks import Network, check_directory, names_loader, open_loader
 from ranp.cli._options import SCORING, Output, ScoringOptions
 from ranp.datasets import find_dataset, open_cases, synthetic_cases
 from ranp.datasets.loader import Loader
@@ -117,11 +117,7 @@ def open_source(
         return source if needs_data else replace(source, about=_WEIGHTS_ALONE, settings={})
     if not needs_data:
         return Source(Batches(), function, None, _WEIGHTS_ALONE, {})
-    if data is not None and not Path(data).is_dir():
-        raise UsageError(
-            f"data directory '{data}' does not exist; name a directory, or "
-            "package.module:factory for a loader of yours"
-        )
+    check_directory(data)
     if network.spec is None:
         given = f", got the directory '{data}'" if data is not None else ""
         raise UsageError(

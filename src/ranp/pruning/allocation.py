@@ -155,7 +155,8 @@ def thin_layers(graph: ChannelGraph, alive: Alive) -> list[str]:
     layers, single, notes = graph.layers.items(), single_neuron_layers(graph, alive), []
     if single:
         named = first_of([f"'{name}'" for name in single], 1)
-        notes.append(f"layer {named} keeps a single channel; prune less, or give floor='auto'")
+        keep = f"layer {named} keeps" if len(single) == 1 else f"layers {named} keep"
+        notes.append(f"{keep} a single channel; prune less, or give floor='auto'")
     heads = {name: int(alive[h.inputs].sum()) for name, h in layers if _is_output(graph, h)}
     short = [
         (left, name)
