@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import itertools
 import json
 import os
+import re
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
