@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -11,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import ranp as library
-from ranp.errors import UsageError
+from ranp.errors import RanpError, UsageError
 from ranp.integrations import memory_check
 from ranp.integrations.memory_check import WAYS, Checked, compare_memory, keep_correction
 from ranp.resources import memory_correction, step_memory
@@ -162,3 +164,13 @@ def test_a_process_of_its_own_measures_what_is_predicted():
         wide(), request.shape, loss=step_memory.zero_label_loss
     )
     assert measure_steps(request)[0].peak == pytest.approx(predicted.peak, rel=0.03)
+
+
+def crash():
+    os.kill(os.getpid(), signal.SIGILL)
+
+
+def test_an_illegal_instruction_is_named_with_the_setting_that_avoids_it():
+    request = StepRequest(f"{__name__}:crash", [], SHAPE, WAYS)
+    with pytest.raises(RanpError, match="illegal instruction; set ONEDNN_MAX_CPU_ISA="):
+        measure_steps(request)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -88,6 +89,10 @@ def make_optimizer(name: Optimizer, model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.Adam(model.parameters(), lr=1e-3, amsgrad=name == "amsgrad")
 
 
+# AMX in some virtual machines: bfloat16 transposed convolutions end so.
+_ILLEGAL = "illegal instruction; set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
+
+
 def measure_steps(request: StepRequest) -> list[MeasuredStep]:
     """Measure training steps in a new process, on one thread.
 
@@ -109,7 +114,8 @@ def measure_steps(request: StepRequest) -> list[MeasuredStep]:
         check=False,
     )
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it was killed"])[-1]
+        killed = _ILLEGAL if done.returncode == -signal.SIGILL else "it was killed"
+        last = (done.stderr.strip().splitlines() or [killed])[-1]
         raise RanpError(f"measuring {request.build} {list(request.arguments)} failed: {last}")
     return [MeasuredStep(**each) for each in json.loads(done.stdout.splitlines()[-1])]
 
