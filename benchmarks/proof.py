@@ -172,7 +172,8 @@ def collect(store: Store, ledger: Ledger, only: str) -> None:
 def tables(ledger: Ledger, only: str) -> Iterator[str]:
     """Yield what is known of every comparison, as Markdown."""
     known = [each for each in chosen(only) if ledger.lines(*each)]
-    yield from summary(ledger, known)
+    for resource in dict.fromkeys(budget.partition("=")[0] for _, budget in known):
+        yield from summary(ledger, [key for key in known if key[1].startswith(resource)])
     yield from against_full(ledger, known)
     yield from races(ledger, known)
     if TO_THE_END in known:
@@ -180,7 +181,10 @@ def tables(ledger: Ledger, only: str) -> Iterator[str]:
 
 
 def summary(ledger: Ledger, known: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """Yield the race against the network thinned by hand, a row for each comparison."""
+    """Yield the race against the network thinned by hand, a row for each comparison.
+
+    Holm's correction is over all rows.
+    """
     columns = (
         *("data", "budget", "seeds", *COMPARED, "race - ranp-f", "race - thin"),
         *("p, t-test", "Holm", "p, sign-flip", "Holm", "class lost"),
