@@ -23,22 +23,27 @@ def lines(*metrics: float, loss: float | None = None) -> list[dict[str, float]]:
 
 
 def test_half_of_the_candidates_go_twice_as_far() -> None:
-    schedule = make_schedule(8, length=1000, cost=0.09)
+    schedule = make_schedule(8, length=1000, cost=0.081)
     assert schedule.rungs == ((3, 7), (6, 4), (12, 2))
     # 7 x 3, then 4 x 3 more, then 2 x 6 more; the first candidate goes to 12, and two of them are
-    # trained to 12 once more: 81 of the 90 check-ins that 9 % are
+    # trained to 12 once more
     assert schedule.check_ins == 21 + 12 + 12 + 12 + 24
     assert schedule.cost == 0.081
     assert schedule.refined == 0
 
 
-def test_what_is_left_of_the_cost_goes_to_refinements() -> None:
-    schedule = make_schedule(4, length=100, cost=0.2, first=1)
-    # 5 check-ins, 2 for the first candidate, 4 for two with another seed; of the 9 that are left,
-    # each refinement takes 2 with both seeds
-    assert schedule.rungs == ((1, 3), (2, 2))
-    assert schedule.refined == 2
-    assert schedule.check_ins == 5 + 2 + 4 + 8
+def test_what_is_left_of_the_cost_makes_the_last_rung_longer() -> None:
+    # a check-in more on the last rung costs five: two challengers, the first candidate, and two
+    # with another seed; of the 90 that 9 % are, 81 + 5 are used
+    assert make_schedule(8, length=1000, cost=0.09).rungs == ((3, 7), (6, 4), (13, 2))
+
+
+def test_what_is_left_when_the_last_rung_is_a_whole_training_goes_to_refinements() -> None:
+    schedule = make_schedule(4, length=2, cost=9)
+    # 2 x 3 + 2 + 2 x 2 of 18 check-ins; of the 6 that are left, each refinement takes 4
+    assert schedule.rungs == ((2, 3),)
+    assert schedule.refined == 1
+    assert schedule.check_ins == 6 + 2 + 4 + 4
 
 
 def test_candidates_are_left_out_where_the_cost_does_not_allow_all() -> None:
@@ -64,6 +69,9 @@ def test_the_cost_is_kept(candidates: int, length: int, cost: float) -> None:
     assert schedule.check_ins <= cost * length + 1e-6
     assert schedule.rungs[0][1] < candidates
     assert schedule.rungs[-1][0] <= length
+    *others, (last, challengers) = schedule.rungs
+    further = Schedule((*others, (last + 1, challengers)), 0, length)
+    assert last == length or further.check_ins > cost * length  # nothing is left for a check-in
 
 
 def test_the_loss_decides_among_those_whose_metric_is_near_the_best() -> None:

@@ -9,9 +9,10 @@ Slim networks of one cost mostly end alike, and a starved network's luck with on
 than most differences between allocations. So the best challenger and the incumbent meet on the last
 rung with the race's seed and once more with another, and the incumbent stays unless the challenger
 is clearly ahead by the mean of both (see `clearly_ahead`). (Not ahead both times: where one of the
-two misses a class with one seed, a hair's breadth with the other must not decide.) What is left of
-the cost goes to a few refinements of the winner, which must be ahead of it at every rung, and
-clearly so by the mean of both seeds.
+two misses a class with one seed, a hair's breadth with the other must not decide.) That meeting
+decides, so the last rung is as far as the cost allows. What is left of the cost goes to a few
+refinements of the winner, which must be ahead of it at every rung, and clearly so by the mean of
+both seeds.
 
 Halving is synchronous: a rung is judged when all its candidates are there. (The pruners of tuning
 libraries judge as candidates come in, so the first is always trained to the end: neither cost nor
@@ -70,14 +71,15 @@ class Schedule:
         return self.check_ins / self.length
 
 
-def make_schedule(candidates: int, length: int, cost: float, first: int | None = None) -> Schedule:
+def make_schedule(candidates: int, length: int, cost: float) -> Schedule:
     """Return the longest race that a cost allows.
+
+    As many candidates as possible race; then the first rung is as long as possible, then the last.
 
     Args:
         candidates: Number of candidates, with the one that must be beaten.
         length: Check-ins of a whole training.
         cost: Most that the race may cost, as a share of the training that follows.
-        first: Check-ins of the first rung; as many as the cost allows if None.
 
     Raises:
         UsageError: The cost does not allow one check-in of two candidates.
@@ -88,22 +90,30 @@ def make_schedule(candidates: int, length: int, cost: float, first: int | None =
         return Schedule(((0, 0),), 0, length)  # it has won: nothing is trained
     allowed = math.floor(cost * length + 1e-9)
     for challengers in range(candidates - 1, 0, -1):
-        most = first or max(1, allowed // challengers)
-        for start in range(most, (first or 1) - 1, -1):
-            rungs = _rungs(challengers, start, length)
-            plain = Schedule(rungs, 0, length)
-            if plain.check_ins <= allowed:
-                spare = (allowed - plain.check_ins) // (2 * rungs[-1][0])
-                return Schedule(rungs, min(REFINED_AT_MOST, spare), length)
+        for first in range(max(1, allowed // challengers), 0, -1):
+            rungs = _rungs(challengers, first, length)
+            spare = allowed - Schedule(rungs, 0, length).check_ins
+            if spare >= 0:
+                return _spend(spare, rungs, length)
     raise UsageError(
-        f"cost must be at least {least_cost(2, length, first or 1)}, which is what a race of two "
+        f"cost must be at least {least_cost(2, length)}, which is what a race of two "
         f"candidates takes of the training, got {cost:g}; give that, or yield more often"
     )
 
 
-def least_cost(candidates: int, length: int, first: int = 1) -> float:
+def _spend(spare: int, rungs: tuple[tuple[int, int], ...], length: int) -> Schedule:
+    """Return a schedule that spends spare check-ins on the last rung, then on refinements."""
+    *others, (last, challengers) = rungs
+    each = challengers + 3  # the incumbent goes there too, and two of them meet again
+    further = min(spare // each, length - last)
+    last += further
+    refined = min(REFINED_AT_MOST, (spare - each * further) // (2 * last))
+    return Schedule((*others, (last, challengers)), refined, length)
+
+
+def least_cost(candidates: int, length: int) -> float:
     """Return the least cost at which so many candidates race, to a thousandth."""
-    least = Schedule(_rungs(candidates - 1, first, length), 0, length)
+    least = Schedule(_rungs(candidates - 1, 1, length), 0, length)
     return math.ceil(1000 * least.cost - 1e-9) / 1000
 
 

@@ -42,11 +42,12 @@ from ranp.user_code import blame
 RACE, THIN = "race", "thin"
 
 DEFAULT_CANDIDATES = (
-    *("ranp-f", THIN, "power:0.25", "power:-0.25", "weighted"),
+    *("ranp-f", "weighted", THIN, "power:-0.25", "power:0.25"),
     *("power:-0.5", "power:0.5"),
 )
 """First what others must beat: the default of `prune`, and thinning by hand where nothing can be
-scored. The first ones race where the cost does not allow all."""
+scored. The first ones race where the cost does not allow all: those that are least like RANP-f,
+which `power:0.25` is like."""
 
 DEFAULT_COST = 0.05
 """Most that a race costs, as a share of the training that follows."""
