@@ -130,14 +130,6 @@ def choice_for(
 
     It is the paper's; where budgets are asked for, in networks that tie many channels, the coupling
     that reaches them (see `choices_to_try`).
-
-    Args:
-        model: The full network.
-        target: Sparsity or budgets.
-        method: Method, or its name.
-        coupling: Rule for tied channels, if one is asked for.
-        floor: Least number of neurons of every layer, if one is asked for.
-        settings: As `Choice.make` takes them.
     """
     choice = Choice.make(method, coupling=coupling or "paper", floor=floor or 0, **settings)
     by_budget = isinstance(target, tuple) and choice.method.selection.ranked
@@ -166,15 +158,6 @@ def choices_to_try(
     With a budget of time only the first one of these: the others' time would have to be measured
     too. Networks that normalize each sample by itself tie many channels, and are no networks of the
     paper's: there the coupling that removes what is asked for is tried as well.
-
-    Args:
-        model: The full network.
-        method: Name of the method; None for those.
-        budgets: What a training step may take.
-        resource: Resource that Eq. 10 reweights by, if not the method's own.
-        coupling: Rule for tied channels; the paper's for a method that is named, if None.
-        floor: Least number of neurons of every layer; what goes with the coupling if None.
-        settings: As `Choice.make` takes them.
     """
     row = Choice.make(method or "ranp-f").method
     rows = (row,) if method or resource else resource_variants(row)

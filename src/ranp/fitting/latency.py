@@ -132,13 +132,7 @@ class _Course:
     def following(
         self, tried: Collection[Candidate], again: Collection[float], number: int
     ) -> float | None:
-        """Return the sparsity to measure next; None if there is no need.
-
-        Args:
-            tried: What was measured.
-            again: Sparsities that were measured more than once.
-            number: Number of earlier trials.
-        """
+        """Return the sparsity to measure next; None if there is no need."""
         limit = self.budget.limit
         slow, fast = _bracket(tried, self.budget)
         if fast is None:
@@ -192,12 +186,6 @@ class _Stopwatch:
 
     A machine's speed changes from one minute to the next, by more than a budget is to be met to.
     So every network takes turns with the first one, and what counts is how much faster it is.
-
-    Args:
-        costing: Counts and predicts costs.
-        step: How networks are trained.
-        alive: Living channels of the first network.
-        repetitions: How often that is measured by itself.
 
     Attributes:
         first: Seconds of the first network.

@@ -83,12 +83,6 @@ class ScoringMemoryPlan:
     def __init__(self, model: nn.Module, batch: Any, forward: Forward, per: Per = "batch") -> None:
         """Predict what scoring takes.
 
-        Args:
-            model: The full network.
-            batch: The first batch.
-            forward: `forward(model, batch)` -> scalar tensor.
-            per: What is asked for.
-
         Raises:
             InfeasibleError: Not even a single sample with recomputing fits.
         """

@@ -153,10 +153,6 @@ def _check_is_module(model: Any) -> None:
 def protect_patterns(model: nn.Module, protect: Iterable[str]) -> tuple[str, ...]:
     """Return patterns of all layers that are to be protected.
 
-    Args:
-        model: The model.
-        protect: Names of layers or modules, or patterns of them.
-
     Raises:
         UsageError: One matches nothing.
     """
@@ -351,14 +347,7 @@ def slim_meta_copy(model: nn.Module, graph: ChannelGraph, alive: Alive) -> nn.Mo
 def rebuild_slim(
     model: nn.Module, graph: ChannelGraph, alive: Alive, replace: Callable[[str, Tensor], Tensor]
 ) -> nn.Module:
-    """Return a copy of a model with the channels that live, and with counts that agree with them.
-
-    Args:
-        model: The full model.
-        graph: Its channel graph.
-        alive: Which classes stay.
-        replace: Makes the replacement of a named parameter or buffer.
-    """
+    """Return a copy of a model with the living channels, and with counts that agree with them."""
     widths: dict[str, int] = {}  # channels that enter each leaf module, where they can be fewer
     for call in (call for label_pass in graph.passes.values() for call in label_pass.calls):
         channels = call.inputs[_CHANNELS.get(call.kind, 1)] if len(call.inputs) > 1 else 0

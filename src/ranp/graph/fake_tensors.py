@@ -39,13 +39,7 @@ def fake_empty_like(x: FakeTensor) -> FakeTensor:
 
 
 def view_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the result of a view of a fake tensor; None if the operation is not a view.
-
-    Args:
-        func: An ATen operation, below autograd.
-        args: Its arguments by position.
-        kwargs: Its arguments by name.
-    """
+    """Return the result of a view of a fake tensor; None if the operation is not a view."""
     if not _is_view(func) or not args:
         return None
     x = args[0]

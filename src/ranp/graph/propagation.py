@@ -137,12 +137,7 @@ class Propagator:
         self._reading: Hashable | None = None
 
     def run(self, recording: Recording, labels: Mapping[str, Dims]) -> Pass:
-        """Go through one forward.
-
-        Args:
-            recording: The forward.
-            labels: The labels of the parameters and buffers by name.
-        """
+        """Go through one forward."""
         self._weights = recording.tensors
         for name, tensor in self._weights.items():
             self._dims[id(tensor)] = labels[name]

@@ -104,13 +104,7 @@ class Tracer(TorchDispatchMode):
         return describe_place(self.path)
 
     def forward(self, tensors: Mapping[str, TensorShape], inputs: Inputs, mode: Mode) -> Any:
-        """Call the model; a forward that raises comes out as `TraceError`.
-
-        Args:
-            tensors: The shapes of its parameters and buffers by name.
-            inputs: What to call it with.
-            mode: Train or eval mode, and what is switched.
-        """
+        """Call the model; a forward that raises comes out as `TraceError`."""
         if mode.switch is not None:
             module, _, name = mode.switch[0].rpartition(".")
             setattr(self.model.get_submodule(module), name, mode.switch[1])

@@ -199,10 +199,6 @@ class Chooser:
     def shortfall(self, sparsity: float, alive: Alive) -> str | None:
         """Return by how much fewer neurons are removed than was asked for, and what would do.
 
-        Args:
-            sparsity: What was asked for.
-            alive: The channels that live.
-
         Returns:
             None if it is reached, to 0.02, or where sparsity is not a share of neurons.
         """

@@ -82,11 +82,6 @@ def couple(graph: ChannelGraph, retained: Retained, groups: Sequence[ChannelGrou
     decides which. Where a channel class holds several neurons of one layer (group norm and grouped
     convolutions tie them), the layer keeps as many classes as its count of retained neurons fills,
     those with the largest share of them. Pinned channels, the last layer's among them, always stay.
-
-    Args:
-        graph: The channel graph.
-        retained: Neurons that each layer retains by its own mask (Eq. 11).
-        groups: `channel_groups(graph)`.
     """
     alive = ~graph.removable
     for group in groups:

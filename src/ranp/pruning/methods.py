@@ -134,11 +134,7 @@ for _row in _TABLE:
 def find_method(name: str, also: Iterable[str] = ()) -> Method:
     """Return the method of that name, or raise an error that suggests the closest.
 
-    "power:-0.5" is the method "power" with another exponent.
-
-    Args:
-        name: Name of the method.
-        also: Other names to suggest.
+    "power:-0.5" is the method "power" with another exponent. Names in `also` are suggested too.
     """
     family, colon, exponent = name.partition(":")
     if colon and family == "power":

@@ -79,10 +79,6 @@ def meet_budget(chooser: Chooser, budgets: Sequence[Budget]) -> tuple[float, Ali
     step, then those next in line, until a thousandth is left. (Not where channel counts must be
     multiples of a number: one by one they would not be.)
 
-    Args:
-        chooser: Chooses the living channels at a sparsity.
-        budgets: Budgets on resources that are counted, such as "flops" or "params".
-
     Raises:
         InfeasibleError: The smallest feasible network exceeds one of them.
     """
@@ -129,13 +125,8 @@ def _what_helps(chooser: Chooser, fits: Callable[[Alive], bool]) -> str:
 def fill_budget(chooser: Chooser, sparsity: float, spent: Callable[[Alive], float]) -> Alive:
     """Return the channels that live at a sparsity, and those that budgets have room for besides.
 
-    See `meet_budget`. Channels of a group cost the same: one price is computed for all, and where
-    one does not fit, none does.
-
-    Args:
-        chooser: Chooses the living channels at a sparsity.
-        sparsity: The smallest that keeps the budgets.
-        spent: Returns the largest share of a budget that channels take.
+    See `meet_budget`; `spent` returns the largest share of a budget that channels take. Channels of
+    a group cost the same: one price is computed for all, and where one does not fit, none does.
     """
     method = chooser.choice.method
     alive = chooser.choose(sparsity)

@@ -57,11 +57,6 @@ def random(neurons: Mapping[str, int], sparsity: float, seed: int) -> Retained:
     """Remove `int(n x sparsity)` neurons at random over all layers.
 
     The generator is numpy's legacy one, as in the paper's tables.
-
-    Args:
-        neurons: Number of neurons of each layer.
-        sparsity: Share of neurons to remove.
-        seed: Seed of the generator; the paper's rows have 0.
     """
     check_sparsity(sparsity)
     n = sum(neurons.values())

@@ -65,10 +65,6 @@ def nearest_widths(chooser: Chooser, alive: Alive) -> Widths:
     Where the argument lists widths, each becomes what the layers that have it keep on average, all
     scaled to the nearest FLOPs; a single width becomes the one with the nearest FLOPs.
 
-    Args:
-        chooser: Chooser of the full network.
-        alive: The living channels.
-
     Raises:
         UsageError: No argument says how wide the network is.
     """

@@ -178,13 +178,8 @@ def runner(
 ) -> Callable[[], None]:
     """Return what is timed: one training step (forward and backward), or one forward.
 
-    It ends when the device has done its work. The model must already be in the right mode.
-
-    Args:
-        model: The network.
-        x: A batch.
-        mode: "train" or "inference".
-        loss: Makes a scalar of the model's output; the mean of all outputs if not given.
+    It ends when the device has done its work. The model must already be in the right mode; the
+    loss is the mean of all outputs if not given.
     """
     check_mode(mode)
 

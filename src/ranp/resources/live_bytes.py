@@ -89,12 +89,7 @@ class LiveBytes(TorchDispatchMode):
     """
 
     def __init__(self, workspace: Workspace, rounding: int = 1) -> None:
-        """Begin with nothing alive.
-
-        Args:
-            workspace: What operations hold besides.
-            rounding: Sizes are rounded up to multiples of it.
-        """
+        """Begin with nothing alive; sizes are rounded up to multiples of `rounding`."""
         super().__init__()  # type: ignore[no-untyped-call]
         self._workspace = workspace
         self._rounding = rounding
@@ -129,13 +124,7 @@ class LiveBytes(TorchDispatchMode):
         return +held
 
     def follow(self, tensor: Tensor, owner: str, at_least: int = 0) -> None:
-        """Count a tensor's storage, once, for as long as it lives.
-
-        Args:
-            tensor: The tensor.
-            owner: Module that it was made for.
-            at_least: Bytes that its storage has, if those are more than its shape says.
-        """
+        """Count a tensor's storage, `at_least` so many bytes, once, for as long as it lives."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key in self._followed:
@@ -148,13 +137,7 @@ class LiveBytes(TorchDispatchMode):
         self.hold(shape, item, owner)
 
     def hold(self, shape: tuple[int, ...], item: int, owner: str) -> None:
-        """Count a storage for as long as nothing frees it.
-
-        Args:
-            shape: Shape of its tensor.
-            item: Bytes per element.
-            owner: Module, or purpose, that it is there for.
-        """
+        """Count a storage, of `item` bytes per element, for as long as nothing frees it."""
         size = -(-math.prod(shape) * item // self._rounding) * self._rounding
         self.now += size
         self.events.append((1, len(self.storages)))
@@ -177,13 +160,7 @@ class LiveBytes(TorchDispatchMode):
         self.events.append((-1, number))
 
     def note(self, owner: str, besides: int = 0, kernel: Kernel | None = None) -> None:
-        """Write down what is alive now.
-
-        Args:
-            owner: Module that runs.
-            besides: Bytes of workspace, which no storage accounts for.
-            kernel: Operation that takes it.
-        """
+        """Write down what is alive now, and the bytes of workspace that a kernel takes besides."""
         self.events.append((0, len(self.bytes)))
         self.bytes.append(self.now + besides)
         self.owners.append(owner)

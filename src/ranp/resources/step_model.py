@@ -140,12 +140,6 @@ class StepModel:
     ) -> StepModel:
         """Learn from the full network and a trial network or two.
 
-        Args:
-            graph: The channel graph of the full network.
-            predict: Simulates a step with some living channels.
-            optimizer: The step's optimizer.
-            device: The step's device.
-
         Raises:
             NotAProduct: The step allocates something that does not follow from channels.
         """
@@ -176,9 +170,6 @@ class StepModel:
 
     def rescaled(self, memory: TrainingMemory) -> StepModel:
         """Return the same for another batch, or another size of volumes.
-
-        Args:
-            memory: What was predicted for the full network with it.
 
         Raises:
             NotAProduct: Other operations run in that step.

@@ -287,12 +287,8 @@ def step_temporaries(
     """Return what PyTorch's optimizers take besides their state, as they go through the parameters.
 
     Adam divides by the root of a state. On a CPU it goes from parameter to parameter, and has the
-    root and the quotient of each; on CUDA it has the roots of all of them at once.
-
-    Args:
-        parameters: Sizes of the parameters in bytes.
-        optimizer: SGD changes everything in place.
-        device: Device of the parameters.
+    root and the quotient of each; on CUDA it has the roots of all of them at once. SGD changes
+    everything in place.
     """
     if STATES[optimizer] < 2:
         return (0,)

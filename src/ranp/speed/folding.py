@@ -54,11 +54,6 @@ def followers(
     """Return modules whose input is the output of a convolution, and that convolution.
 
     Both are called once.
-
-    Args:
-        model: The network.
-        x: An input.
-        is_wanted: Returns whether a module is one to look for.
     """
     calls: dict[nn.Module, int] = {}
     outputs: list[tuple[Tensor, int, _Conv]] = []

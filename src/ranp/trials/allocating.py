@@ -156,14 +156,7 @@ class Allocator:
 def describe_network(
     chooser: Chooser, alive: Alive, sparsity: float | None, budget: Budget | None
 ) -> dict[str, Any]:
-    """Return what is known of a slim network before it is trained, as plain values.
-
-    Args:
-        chooser: Chooser of the full network.
-        alive: The living channels.
-        sparsity: Sparsity that they were chosen at; None for the full network.
-        budget: Budget that they were chosen for, if there is one; counted ones have a `deviation`.
-    """
+    """Return what is known of a slim network before it is trained, as plain values."""
     costs, full = chooser.costs(alive), chooser.costs()
     deviation = None
     if budget is not None and budget.is_counted:

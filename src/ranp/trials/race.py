@@ -162,12 +162,7 @@ class RaceResult:
         }
 
     def save(self, directory: str | Path, command: str | None = None) -> Path:
-        """Write the winner's plan, the race's record and its page into a directory.
-
-        Args:
-            directory: Created if it does not exist.
-            command: Command that made the race, to be shown.
-        """
+        """Write the winner's plan, the race's record and its page into a directory."""
         from ranp.report.race import render_race
 
         out = Path(directory)
@@ -352,18 +347,7 @@ def win_race(
     step: TrainingStep | None,
     tell: Callable[[str], None],
 ) -> Planned:
-    """Race the default candidates on a traced network, and return the winner.
-
-    Args:
-        traced: The full network, and the loader to score with.
-        train: As in `race`.
-        length: As in `race`.
-        budgets: What the slim network may cost: one budget.
-        choice: Settings of the candidates, and the seed.
-        scoring: How the network is scored.
-        step: How the network is trained, for a budget of memory.
-        tell: As in `race`.
-    """
+    """Race the default candidates on a traced network at one budget, and return the winner."""
     if not isinstance(budgets, tuple) or len(budgets) != 1:
         raise UsageError(
             "a race is between networks of one cost; give one of flops, memory, params"
