@@ -28,7 +28,7 @@ from ranp.display import html_table
 from ranp.errors import UsageError
 from ranp.graph import ExampleInput, describe_batch, named_tensors, unwrap
 from ranp.resources.autocast import DTYPES, Precision
-from ranp.resources.fake_step import FakeStep, NotTraceable, call_model
+from ranp.resources.fake_step import NotTraceable, call_model, fake_training, run_passes
 from ranp.resources.kernel_workspace import CPU_WORKSPACE, CUDA_WORKSPACE, Workspace
 from ranp.resources.live_bytes import LiveBytes, Log
 from ranp.resources.measuring import mean_of
@@ -239,23 +239,32 @@ def _run_step(
 ) -> TrainingMemory:
     """Run forward, backward and the optimizer's step on fake tensors."""
     live = LiveBytes(*workspace_of(device))
-    with FakeStep(model, live) as step:
-        learnt = [tensor for tensor in step.tensors.values() if tensor.requires_grad]
-        live.follow_all(step.tensors, "parameters")
+    with fake_training(model) as (shadow, tensors):
+        learnt = [tensor for tensor in tensors.values() if tensor.requires_grad]
+        live.follow_all(tensors, "parameters")
         for tensor in learnt * STATES[optimizer]:
             live.hold(tuple(tensor.shape), tensor.element_size(), "optimizer")
         batch = live.receive(batch, "input")
         resting = live.now
-        held, backward = step.run(forward, batch, precision, recompute, device)
+        held, backward = run_passes(
+            shadow,
+            tensors,
+            live,
+            forward,
+            batch,
+            precision=precision,
+            recompute=recompute,
+            device=device,
+        )
         end = len(live.bytes)
-        numbers = tuple(i for i, t in enumerate(step.tensors.values()) if t.requires_grad)
+        numbers = tuple(i for i, t in enumerate(tensors.values()) if t.requires_grad)
         log = Log(tuple(live.events), tuple(live.storages), tuple(live.kernels), numbers)
         for besides in step_temporaries([p.nbytes for p in learnt], optimizer, device):
             live.note("optimizer", besides)
     gradients = sum(tensor.nbytes for tensor in learnt)
     allowance = allowance_for(live.peak, device)
     return TrainingMemory(
-        parameters=sum(tensor.nbytes for tensor in step.tensors.values()),
+        parameters=sum(tensor.nbytes for tensor in tensors.values()),
         gradients=gradients,
         optimizer=STATES[optimizer] * gradients,
         activations=held - resting,
