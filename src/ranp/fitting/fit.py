@@ -16,7 +16,7 @@ from ranp.fitting.costing import Costing
 from ranp.fitting.fitted import Fitted, fit_summary
 from ranp.fitting.latency import FoundInTime, fit_latency
 from ranp.fitting.scoring import ScoringMemoryPlan
-from ranp.fitting.search import Alternative, does_not_fit, find_alternatives, least_pruned_of
+from ranp.fitting.search import Alternative, BudgetSearch, least_pruned_of
 from ranp.fitting.target import StepInputAt, batch_like, no_loss
 from ranp.fitting.training_step import TrainingStep
 from ranp.pipeline import Events, Scoring, Target, Traced, make_chooser, make_result, prune
@@ -215,18 +215,19 @@ def fit_choices(
         if budget.resource in whole
     )
     timed = next((budget for budget in budgets if budget.resource not in whole), None)
-    costings = [replace(costing, chooser=chooser) for chooser in choosers]
-    costing, found, tried = least_pruned_of(costings, step, predicted)
+    search, found, tried = least_pruned_of(
+        [BudgetSearch(replace(costing, chooser=each), step, predicted) for each in choosers]
+    )
     if found.best.keeps and timed is not None:
-        found = fit_latency(costing, step, timed, predicted, found, events or Events())
+        found = fit_latency(search, timed, found, events or Events())
     in_time = found if isinstance(found, FoundInTime) else None
     asked, budgets = budgets, predicted if in_time is None else (*predicted, in_time.budget)
     best = found.best
     if not best.keeps:
-        raise does_not_fit(costing, step, budgets, best)
+        raise search.does_not_fit(budgets, best)
     others: tuple[Alternative, ...] = ()
     if found.binding is not None and RESOURCES[found.binding].shrinks_with_input:
-        others = find_alternatives(costing, step, predicted, best.sparsity)
+        others = search.alternatives(best.sparsity)
     memory = {
         name: costing.memory(alive, step) for name, alive in (("full", full), ("slim", best.alive))
     }
@@ -236,7 +237,7 @@ def fit_choices(
         if in_time.full is not None:
             figures["full"]["latency"] = in_time.full
     notes = ["the time of what to do instead was not measured"] if timed and others else []
-    return costing.chooser, Fitted(
+    return search.costing.chooser, Fitted(
         step=step,
         loss=input_at(step).name,
         budgets=budgets,
