@@ -92,6 +92,13 @@ def register(table: dict[str, Row], name: str, row: Row, what: str) -> Row:
     return row
 
 
+def check_one_of(what: str, given: object, known: Iterable[str]) -> None:
+    """Refuse a value that is not one of those known; `what` is the name of the argument."""
+    known = tuple(known)
+    if given not in known:
+        raise UsageError(f"{what} must be one of {', '.join(known)}, got '{given}'")
+
+
 def import_extra(module: str, need: str, extra: str) -> Any:
     """Import an optional dependency; raise `UsageError` if it is not installed.
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ranp.errors import InfeasibleError, IntegrityError, UsageError
+from ranp.errors import InfeasibleError, IntegrityError, UsageError, check_one_of
 from ranp.graph import Alive, ChannelGraph
 from ranp.pruning.allocation import marginal_costs, network_floors
 from ranp.pruning.choice import Choice
@@ -247,8 +247,7 @@ class Chooser:
                 f"{self.choice.method.name} leaves no neuron in layer '{empty[0]}' at any "
                 "sparsity: its outputs are not used; keep neurons in every layer with floor='auto'"
             )
-        if rule not in _FEASIBLE:
-            raise UsageError(f"rule must be one of {', '.join(_FEASIBLE)}, got '{rule}'")
+        check_one_of("rule", rule, _FEASIBLE)
         return bisect(partial(_FEASIBLE[rule], self))
 
 

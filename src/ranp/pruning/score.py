@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from ranp._version import __version__
-from ranp.errors import IntegrityError, UsageError
+from ranp.errors import IntegrityError, UsageError, check_one_of
 from ranp.graph import ChannelGraph, check_values, unwrap
 from ranp.graph.surgery import training_mode
 from ranp.pruning.batches import (
@@ -85,8 +85,7 @@ def score(
     check_batches(batches)
     if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
         raise UsageError(f"seed must be between 0 and 2^63 - 1, got {seed!r}")
-    if per not in get_args(Per):
-        raise UsageError(f"per must be one of {', '.join(get_args(Per))}, got '{per}'")
+    check_one_of("per", per, get_args(Per))
     statistics = statistics_for(methods)
     own_passes = [each for each in statistics if isinstance(each, PerBatch)]
     model = unwrap(model)

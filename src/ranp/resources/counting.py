@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ranp.display import MIB
-from ranp.errors import UsageError
+from ranp.errors import check_one_of
 from ranp.graph import (
     Alive,
     ChannelGraph,
@@ -197,9 +197,7 @@ def _count(
     model: nn.Module, graph: ChannelGraph, alive: NDArray[np.bool_], convention: Convention
 ) -> tuple[dict[str, str], dict[str, dict[str, Count]], tuple[str, ...]]:
     """Return classes of the counted modules, what each costs by column, and what has no formula."""
-    if convention not in CONVENTIONS:
-        known = ", ".join(CONVENTIONS)
-        raise UsageError(f"convention must be one of {known}, got '{convention}'")
+    check_one_of("convention", convention, CONVENTIONS)
     model = unwrap(model)
     modules = dict(model.named_modules())
     kinds: dict[str, str] = {}

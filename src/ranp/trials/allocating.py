@@ -27,7 +27,7 @@ _KEPT_APART = ("batches", "until_stable", "per", "weights")
 
 
 @dataclass(frozen=True)
-class Planned:
+class Allocation:
     """A network at a budget.
 
     Attributes:
@@ -87,14 +87,14 @@ class Allocator:
         """Whether there are batches and a loss to score with."""
         return self.loader is not None and self.scoring.forward is not None
 
-    def full(self) -> Planned:
+    def full(self) -> Allocation:
         """Return the full network."""
         chooser = self.chooser(Choice.make("thin"))
         alive = self.loop.graph.all_alive()
         about = describe_network(chooser, alive, None, None)
-        return Planned(chooser, make_plan(chooser, 0.0, alive=alive), alive, about)
+        return Allocation(chooser, make_plan(chooser, 0.0, alive=alive), alive, about)
 
-    def allocate(self, choice: Choice, budget: Budget) -> Planned | Unreachable:
+    def allocate(self, choice: Choice, budget: Budget) -> Allocation | Unreachable:
         """Return the network of a choice at a budget.
 
         Methods that rank neurons keep to their ranking, also where the budget is missed by it.
@@ -108,7 +108,7 @@ class Allocator:
             return Unreachable(str(error), about)
         plan = make_plan(chooser, sparsity, alive=alive)
         about = describe_network(chooser, alive, sparsity, budget)
-        return Planned(chooser, plan, alive, about)
+        return Allocation(chooser, plan, alive, about)
 
     def _meet(self, chooser: Chooser, budget: Budget) -> tuple[float, Alive]:
         """Return sparsity and channels at a budget, counted or, for a training step, predicted."""
