@@ -102,10 +102,7 @@ def check_one_of(what: str, given: object, known: Iterable[str]) -> None:
 def import_extra(module: str, need: str, extra: str) -> Any:
     """Import an optional dependency; raise `UsageError` if it is not installed.
 
-    Args:
-        module: Name of the module.
-        need: What needs it, such as "videos need PyAV".
-        extra: The extra of this package that installs it.
+    The error says what needs it, such as "videos need PyAV", and which extra installs it.
     """
     try:
         return importlib.import_module(module)

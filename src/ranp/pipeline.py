@@ -295,13 +295,7 @@ def make_plan(
 ) -> Plan:
     """Return the plan of a choice at a sparsity, with all it depends on.
 
-    Args:
-        chooser: Chooses the living channels.
-        sparsity: Share of neurons to remove.
-        protect: Layers that the user protected.
-        network: Name of the network on the command line.
-        alive: The living channels, if they were chosen already.
-        settings: What else to keep among the plan's settings.
+    The living channels are chosen if not given; `settings` are kept among the plan's settings.
 
     Raises:
         InfeasibleError: A layer would lose all its neurons.

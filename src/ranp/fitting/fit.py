@@ -15,7 +15,7 @@ from torch import nn
 from ranp.fitting.costing import Costing
 from ranp.fitting.fitted import Fitted, fit_summary
 from ranp.fitting.latency import FoundInTime, fit_latency
-from ranp.fitting.scoring import ScoringMemoryPlan
+from ranp.fitting.scoring import within_memory
 from ranp.fitting.search import Alternative, BudgetSearch, least_pruned_of
 from ranp.fitting.target import StepInputAt, batch_like, no_loss
 from ranp.fitting.training_step import TrainingStep
@@ -104,9 +104,7 @@ def fit_network(
     forward = scoring.forward if first is not None else None
     choice = choices[0]
     if choice.method.needs_data and scoring.scores is None and forward is not None:
-        plan = ScoringMemoryPlan(traced.model, first, forward, scoring.per)
-        scoring = replace(scoring, per=plan.per, recompute=plan.recompute)
-        notes += [plan.about] if plan.about else []
+        scoring, notes = within_memory(traced.model, first, scoring)
     chooser = make_chooser(traced, choice, scoring, events)
     input_at = batch_like(forward, first) if forward is not None else default_input
     choosers = [replace(chooser, choice=choice) for choice in choices]
@@ -186,15 +184,9 @@ def fit_choices(
     input_at: StepInputAt = no_loss,
     events: Events | None = None,
 ) -> tuple[Chooser, Fitted]:
-    """Find the least pruned choice of channels that keeps the budgets.
+    """Find the least pruned choice of channels that keeps the budgets, at least one.
 
-    Args:
-        choosers: Choose the channels, by one method each; their graph is traced at the size that
-            is trained at.
-        step: How the network is trained.
-        budgets: At least one.
-        input_at: What is trained with in a way to train; the loss takes memory too.
-        events: Listener; told of each network whose time was measured.
+    There is a chooser for each method; their graph is traced at the size that is trained at.
 
     Returns:
         The chooser that prunes least, and what it takes.

@@ -94,7 +94,7 @@ def fit_latency(search: BudgetSearch, budget: Budget, found: Found, events: Even
     tried = {first.sparsity: first}
     for number in range(_MOST_TRIALS):
         again = {sparsity for sparsity, all_times in seconds.items() if len(all_times) > 1}
-        sparsity = course.following(tried.values(), again, number)
+        sparsity = course.next_sparsity(tried.values(), again, number)
         if sparsity is None:
             break
         tried[sparsity] = at(sparsity)
@@ -104,17 +104,12 @@ def fit_latency(search: BudgetSearch, budget: Budget, found: Found, events: Even
 
 @dataclass(frozen=True)
 class _Course:
-    """Where to measure next: time is about a power of the FLOPs.
-
-    Attributes:
-        search: Chooses channels, and counts their FLOPs.
-        budget: Budget of seconds.
-    """
+    """Where to measure next to come to a budget of seconds: time is about a power of the FLOPs."""
 
     search: BudgetSearch
     budget: Budget
 
-    def following(
+    def next_sparsity(
         self, tried: Collection[Candidate], again: Collection[float], number: int
     ) -> float | None:
         """Return the sparsity to measure after a number of trials; None if there is no need."""

@@ -84,11 +84,7 @@ def variants(step: TrainingStep, *, only_crops: bool = False) -> list[TrainingSt
     """Return other ways to train, those first that interfere least.
 
     Smaller batches, activation checkpointing, mixed precision, a smaller crop, and all of their
-    combinations.
-
-    Args:
-        step: The way that was asked for.
-        only_crops: Leaves out what changes nothing but memory.
+    combinations; or crops alone, where nothing but memory would change.
     """
     samples = dict.fromkeys((step.sample, _smaller(step.sample)))
     if only_crops:

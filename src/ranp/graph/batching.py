@@ -48,11 +48,7 @@ def split_batch(
 ) -> tuple[int | None, tuple[int, ...]]:
     """Return batch and sample of a shape that may be that of a sample alone.
 
-    Args:
-        model: Model that takes it.
-        shape: Shape of a sample or of a batch.
-        batch: Samples of a batch, if they were given.
-        like: Shape of a batch that the model takes, if there is one.
+    `like` is the shape of a batch that the model takes, if there is one.
 
     Raises:
         UsageError: The batch in the shape is another one than what was given.

@@ -44,12 +44,7 @@ Shortcut = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
 @dataclass(frozen=True)
 class Tiled:
-    """A tensor at another size: its values are repeated, or cut off.
-
-    Attributes:
-        tensor: The tensor.
-        shape: The shape to bring it to.
-    """
+    """A tensor brought to another shape: its values are repeated, or cut off."""
 
     tensor: Tensor
     shape: tuple[int, ...]
@@ -128,8 +123,7 @@ class KnownValues:
     def receive(self, leaf: Any) -> Any:
         """Return a fake tensor for a shape, or for a tensor whose values are known if asked for.
 
-        Args:
-            leaf: A tensor, a tensor at another size, or a shape; anything else is left as it is.
+        Anything else is left as it is.
         """
         if isinstance(leaf, TensorShape):
             return torch.empty(leaf.shape, dtype=leaf.dtype)

@@ -141,13 +141,10 @@ def round_up_to_multiple(
 
 
 def share_scores(graph: ChannelGraph, s: NeuronScores, coupling: Coupling) -> NeuronScores:
-    """Give all neurons of a channel class one score, so that any ranking treats them alike.
+    """Give all neurons of a channel class the sum, max or mean of their scores.
 
-    Args:
-        graph: The channel graph.
-        s: Importance of every neuron.
-        coupling: "sum", "max" or "mean" of the scores of a class. "paper" leaves them as they are:
-            there tied layers are reconciled after the ranking, by `couple`.
+    So any ranking treats them alike. The coupling "paper" leaves scores as they are: there tied
+    layers are reconciled after the ranking, by `couple`.
     """
     if coupling == "paper":
         return s

@@ -79,12 +79,7 @@ class MaskGradients:
 
     @contextmanager
     def part(self, *, ends: bool) -> Iterator[None]:
-        """Gather a part of a batch.
-
-        Args:
-            ends: Whether magnitudes are taken of the gradient up to here. If not, it goes on in
-                the next part.
-        """
+        """Gather a part of a batch; unless it `ends` there, the gradient goes on in the next."""
         self._ends = ends
         self._watched = set()
         with parametrize.cached():

@@ -114,7 +114,7 @@ _TABLE = (
     Method("flat", "one width for all layers, at the FLOPs of ranp-f", selection=flat(_RANP_F)),
 )
 
-METHODS: dict[str, Method] = {}
+METHODS: dict[str, Method] = {row.name: row for row in _TABLE}
 """The known methods, by name."""
 
 
@@ -125,10 +125,6 @@ def register_method(method: Method) -> Method:
         UsageError: There is another of that name.
     """
     return register(METHODS, method.name, method, "method")
-
-
-for _row in _TABLE:
-    register_method(_row)
 
 
 def find_method(name: str, also: Iterable[str] = ()) -> Method:

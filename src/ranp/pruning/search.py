@@ -54,9 +54,7 @@ def floor_sparsity(sparsity: float) -> str:
 def smallest_sparsity(chooser: Chooser, fits: Callable[[Alive], bool]) -> float | None:
     """Return the smallest feasible sparsity, to `DELTA`, whose living channels fit a budget.
 
-    Args:
-        chooser: Chooses the living channels at a sparsity.
-        fits: Whether living channels fit the budget; if so, any subset of them does too.
+    If living channels fit, any subset of them must fit too.
 
     Returns:
         None if not even those of the largest feasible sparsity fit.

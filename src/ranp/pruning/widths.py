@@ -117,23 +117,24 @@ def _listed(chooser: Chooser, alive: Alive, full: Sequence[int]) -> tuple[list[i
             step[width] = math.lcm(step.get(width, 1), max(width // len(group.classes), 1))
     means = {width: float(np.mean(numbers)) for width, numbers in kept.items()}
     wanted = chooser.costs(alive).gflops
-    best: tuple[float, dict[int, int], Alive] | None = None
-    for scale in _SCALES:
-        slim = {
+
+    def scaled(scale: float) -> dict[int, int]:
+        return {
             width: min(max(round(scale * mean / step.get(width, 1)), 1) * step.get(width, 1), width)
             for width, mean in means.items()
         }
+
+    def network(slim: dict[int, int]) -> Alive:
         counts = []
         for group in chooser.channel_groups:
             width = max((len(layers[name]) for name in group.positions), default=1)
             counts.append(round(len(group.classes) * slim.get(width, width) / width))
-        network = _keep(chooser, counts)
-        off = abs(chooser.costs(network).gflops - wanted)
-        if best is None or off < best[0]:
-            best = (off, slim, network)
-    assert best is not None
-    _, slim, network = best
-    return [slim.get(width, width) for width in full], network
+        return _keep(chooser, counts)
+
+    slim = min(
+        map(scaled, _SCALES), key=lambda slim: abs(chooser.costs(network(slim)).gflops - wanted)
+    )
+    return [slim.get(width, width) for width in full], network(slim)
 
 
 def _keep(chooser: Chooser, counts: Sequence[int]) -> Alive:

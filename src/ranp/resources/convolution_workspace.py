@@ -103,10 +103,7 @@ class _Convolution:
 def convolution_workspace(func: Any, args: tuple[Any, ...], out: Any) -> int:
     """Return the most bytes that a convolution holds at one time besides its inputs and outputs.
 
-    Args:
-        func: Any ATen operation; one that is no convolution takes nothing.
-        args: Its arguments, tensors without content will do.
-        out: Its outputs.
+    Any other ATen operation takes nothing. Tensors without content will do.
     """
     if func is torch.ops.aten.convolution.default:
         x, weight, _, *options = args

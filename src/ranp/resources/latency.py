@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ranp.errors import UsageError
 from ranp.graph import ChannelGraph, TensorShape, describe_inputs, unwrap
+from ranp.graph.channel_graph import slim_shape
 from ranp.graph.surgery import training_mode
 from ranp.resources.machine import describe_machine
 from ranp.resources.measuring import Timing, mean_of, preserve_state, time_in_turns, train_step
@@ -70,11 +71,7 @@ def measure_latency(
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as long one network takes as another, measured in turns.
-
-    Attributes:
-        logarithms: Logarithm of the ratio of each turn.
-    """
+    """How many times as long one network takes as another: the logarithm of each turn's ratio."""
 
     logarithms: tuple[float, ...]
 
@@ -131,14 +128,9 @@ def measure_ratio(
 def latency_table(
     model: nn.Module, graph: ChannelGraph, *, mode: Mode = "train", cache: TimingCache | None = None
 ) -> dict[str, float]:
-    """Measure what each layer takes, alone, on random numbers of the shape that it gets.
+    """Measure what each layer takes, alone, on random numbers of the shape that it was traced with.
 
-    Args:
-        model: The full network.
-        graph: Its channel graph; its inputs say at which size.
-        mode: "train" is forward and backward, "inference" a forward.
-        cache: Cache of measured times, by device, shapes and versions; the user's cache if
-            not given.
+    Times are cached by device, shapes and versions, in the user's cache if none is given.
 
     Returns:
         Seconds by layer, all its calls together; 0 for layers that are no modules of their own
@@ -151,7 +143,7 @@ def latency_table(
     for call in graph.calls:
         if call.name in table:
             module = modules[call.name]
-            shape = tuple(each if isinstance(each, int) else len(each) for each in call.inputs)
+            shape = slim_shape(call.inputs, graph.all_alive())
             device = next(module.parameters()).device
             what = {
                 "work": f"layer, {mode}",

@@ -12,7 +12,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -33,14 +33,7 @@ _MODULE = "ranp.module"
 
 @dataclass(frozen=True)
 class Stored:
-    """A storage.
-
-    Attributes:
-        shape: Shape of its tensor.
-        item: Bytes per element.
-        size: Bytes that it takes.
-        owner: Module that it was made for.
-    """
+    """A storage: shape of its tensor, bytes per element, bytes in all, module it was made for."""
 
     shape: tuple[int, ...]
     item: int
@@ -57,21 +50,22 @@ class Kernel:
     out: Any
 
 
-@dataclass(frozen=True)
+@dataclass
 class Log:
     """What a training step allocates, in a form that other numbers of channels can be put into.
 
     Attributes:
-        events: See `LiveBytes`.
-        storages: See `LiveBytes`.
-        kernels: See `LiveBytes`.
+        events: In order: (1, storage) where it was made, (-1, storage) where it was freed, and
+            (0, operation) after every operation, by number.
+        storages: Every storage there was.
+        kernels: Each operation that may need workspace; None for others.
         learnt: Numbers of the storages of learnt parameters.
     """
 
-    events: tuple[tuple[int, int], ...] = ()
-    storages: tuple[Stored, ...] = ()
-    kernels: tuple[Kernel | None, ...] = ()
-    learnt: tuple[int, ...] = ()
+    events: list[tuple[int, int]] = field(default_factory=list)
+    storages: list[Stored] = field(default_factory=list)
+    kernels: list[Kernel | None] = field(default_factory=list)
+    learnt: list[int] = field(default_factory=list)
 
 
 class LiveBytes(TorchDispatchMode):
@@ -81,10 +75,7 @@ class LiveBytes(TorchDispatchMode):
         now: Bytes alive.
         bytes: Bytes alive after every operation, or during it if those are more.
         owners: The module on whose behalf each operation ran.
-        kernels: Each operation that may need workspace; None for others.
-        storages: Every storage there was.
-        events: In order: (1, storage) where it was made, (-1, storage) where it was freed, and
-            (0, operation) after every operation, by number.
+        log: What was allocated and freed, and when.
         failed: After a forward that raised, the module that it was in; "" for the network's own.
     """
 
@@ -99,9 +90,7 @@ class LiveBytes(TorchDispatchMode):
         self.now = 0
         self.bytes: list[int] = []
         self.owners: list[str] = []
-        self.kernels: list[Kernel | None] = []
-        self.storages: list[Stored] = []
-        self.events: list[tuple[int, int]] = []
+        self.log = Log()
         self.failed: str | None = None
 
     @property
@@ -114,9 +103,9 @@ class LiveBytes(TorchDispatchMode):
         """Bytes by module at the peak; what a kernel takes while it runs is in them."""
         peak = self.bytes.index(self.peak)
         held: Counter[str] = Counter()
-        for kind, number in self.events:
+        for kind, number in self.log.events:
             if kind:
-                stored = self.storages[number]
+                stored = self.log.storages[number]
                 held[stored.owner] += kind * stored.size
             elif number == peak:
                 break
@@ -129,7 +118,7 @@ class LiveBytes(TorchDispatchMode):
         key = storage._cdata
         if key in self._followed:
             return
-        number = len(self.storages)
+        number = len(self.log.storages)
         self._followed[key] = (weakref.ref(storage, partial(self._freed, key)), number)
         exact = max(storage.nbytes(), at_least)
         is_whole = exact == tensor.numel() * tensor.element_size()
@@ -140,8 +129,8 @@ class LiveBytes(TorchDispatchMode):
         """Count a storage, of `item` bytes per element, for as long as nothing frees it."""
         size = -(-math.prod(shape) * item // self._rounding) * self._rounding
         self.now += size
-        self.events.append((1, len(self.storages)))
-        self.storages.append(Stored(shape, item, size, owner))
+        self.log.events.append((1, len(self.log.storages)))
+        self.log.storages.append(Stored(shape, item, size, owner))
 
     def follow_all(self, tree: Any, owner: str) -> None:
         """Count all tensors in nested containers."""
@@ -156,15 +145,15 @@ class LiveBytes(TorchDispatchMode):
 
     def _freed(self, key: int, _: Any) -> None:
         _, number = self._followed.pop(key)
-        self.now -= self.storages[number].size
-        self.events.append((-1, number))
+        self.now -= self.log.storages[number].size
+        self.log.events.append((-1, number))
 
     def note(self, owner: str, besides: int = 0, kernel: Kernel | None = None) -> None:
         """Write down what is alive now, and the bytes of workspace that a kernel takes besides."""
-        self.events.append((0, len(self.bytes)))
+        self.log.events.append((0, len(self.bytes)))
         self.bytes.append(self.now + besides)
         self.owners.append(owner)
-        self.kernels.append(kernel)
+        self.log.kernels.append(kernel)
 
     @contextmanager
     def watching(self, model: nn.Module) -> Iterator[None]:

@@ -22,11 +22,7 @@ from ranp.graph.operation import tensors_in
 
 @dataclass(frozen=True)
 class Timing:
-    """Duration of each run of an action.
-
-    Attributes:
-        seconds: Seconds of each run, in order.
-    """
+    """Seconds of each run of an action, in order."""
 
     seconds: tuple[float, ...]
 
@@ -97,11 +93,7 @@ def measure_in_turns(
 ) -> dict[str, Measured]:
     """Measure time and memory of several actions in turns.
 
-    Args:
-        actions: Actions by name.
-        repetitions: Timed runs of each; one more before them warms up, and is the one whose
-            memory is measured.
-        clock: Clock that is read before and after each run.
+    One more run of each warms up, and is the one whose memory is measured.
     """
     peaks = {name: peak_bytes(act) for name, act in actions.items()}
     timings = time_in_turns(actions, repetitions, clock, warm_up=False)

@@ -140,7 +140,7 @@ class TrainingMemory:
     timeline: Timeline
     holders: tuple[Holder, ...]
     loss_margin: int = 0
-    log: Log = field(default=Log(), repr=False, compare=False)
+    log: Log = field(default_factory=Log, repr=False, compare=False)
 
     def __repr__(self) -> str:
         return f"TrainingMemory(peak {self.peak / 2**20:,.1f} MiB, {self.timeline.peak_place})"
@@ -257,8 +257,9 @@ def _run_step(
             device=device,
         )
         end = len(live.bytes)
-        numbers = tuple(i for i, t in enumerate(tensors.values()) if t.requires_grad)
-        log = Log(tuple(live.events), tuple(live.storages), tuple(live.kernels), numbers)
+        numbers = [i for i, t in enumerate(tensors.values()) if t.requires_grad]
+        events, kernels = live.log.events[:], live.log.kernels[:]  # without what follows
+        log = replace(live.log, events=events, kernels=kernels, learnt=numbers)
         for besides in step_temporaries([p.nbytes for p in learnt], optimizer, device):
             live.note("optimizer", besides)
     gradients = sum(tensor.nbytes for tensor in learnt)

@@ -21,12 +21,8 @@ _BatchNorm = nn.modules.batchnorm._BatchNorm
 def fold_norms(model: nn.Module, x: Tensor) -> list[str]:
     """Fold every batch norm into the convolution whose output it takes, in place.
 
-    At inference it is a scale and a shift.
-
-    Args:
-        model: The network, in eval mode. Where a convolution's output also goes elsewhere than
-            into the norm, the result would be another: compare it.
-        x: An input.
+    At inference it is a scale and a shift. The network must be in eval mode. Where a convolution's
+    output also goes elsewhere than into the norm, the result would be another: compare it.
 
     Returns:
         The names of the norms that are gone.

@@ -168,12 +168,7 @@ def goal_of(line: Mapping[str, float]) -> str:
 class Loop:
     """The user's network and training function, and the cells that they make.
 
-    Args:
-        store: Keeps the cells.
-        model: The full network.
-        graph: Its channel graph.
-        train: Trains a network with a seed, and yields at check-ins.
-        name: What the training is called in cells; cells of another name are other cells.
+    The name is what the training is called in cells; cells of another name are other cells.
     """
 
     def __init__(

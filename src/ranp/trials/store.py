@@ -133,16 +133,9 @@ class Store:
         *,
         wait: bool = False,
     ) -> int:
-        """Compute the cells that are missing and that no other process holds.
+        """Compute the cells that are missing and that no other process holds; return how many.
 
-        Args:
-            cells: The cells, in the order in which they are wanted.
-            compute: Computes one.
-            on_cell: Called before each cell is computed.
-            wait: Whether to go on until all of them are complete, whichever process computes them.
-
-        Returns:
-            The number of cells that were computed here.
+        With `wait` it goes on until all of them are complete, whichever process computes them.
         """
         computed = 0
         while missing := self.missing(cells):
