@@ -338,7 +338,7 @@ def _tell(progress: bool) -> Callable[[str], None]:
 
 
 def _target(sparsity: float | None, amounts: Mapping[str, Amount | None]) -> pipeline.Target:
-    """Return how much to prune, said in one of two ways."""
+    """Return how much to prune: a sparsity or budgets, whichever is given."""
     given = [name for name, amount in amounts.items() if amount is not None]
     if sparsity is not None and given:
         raise UsageError(f"give budgets or a sparsity, got {given[0]} and sparsity")

@@ -69,7 +69,7 @@ class Costing:
         if key not in self._memories:
             given = self.input_at(step)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", LossNotCounted)  # said once, with the result
+                warnings.simplefilter("ignore", LossNotCounted)  # warned of once, with the result
                 predicted = predict_training_memory(
                     slim_meta_copy(self.chooser.model, self.chooser.graph, alive),
                     given.example_input,

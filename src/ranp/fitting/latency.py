@@ -59,12 +59,12 @@ def fit_latency(search: BudgetSearch, budget: Budget, found: Found, events: Even
         search: Search within the other budgets.
         budget: Budget of seconds, or of a share of the full network's.
         found: The least pruned choice that keeps the other budgets.
-        events: Listener; told of each choice that was measured.
+        events: Listener; called for each choice that was measured.
 
     Returns:
         A choice that keeps it, or the fastest that there is.
     """
-    # A share of the time is one of ratios: seconds are for people then.
+    # A share of the time is kept by ratios: seconds are only shown then.
     repetitions = 5 if budget.of_full else 9
     stopwatch = _Stopwatch(search, found.best.alive, repetitions)
     full: float | None = stopwatch.first

@@ -76,7 +76,7 @@ def within_memory(model: nn.Module, batch: Any, scoring: Scoring) -> tuple[Scori
     """Return how to score with the memory that there is: by single samples, by recomputing.
 
     Returns:
-        How to score the full network, and what was decided, for people.
+        How to score the full network, and a note if that is not as asked for.
 
     Raises:
         InfeasibleError: Not even a single sample with recomputing fits.
@@ -112,7 +112,7 @@ def _scoring_bytes(
 ) -> int:
     """Predict the memory of scoring: gradients, and sums as large as the weights, as momentum."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LossNotCounted)  # said with what is trained
+        warnings.simplefilter("ignore", LossNotCounted)  # warned of with the training step
         return predict_training_memory(
             model,
             batch,

@@ -72,7 +72,7 @@ class Alternative:
 
     Attributes:
         step: How it is trained.
-        changes: What is different, for people.
+        changes: What is different, as text.
         sparsity: The smallest, to 0.01, that keeps the budgets then.
         figures: What the slim network costs then.
     """
@@ -323,8 +323,8 @@ class BudgetSearch:
         chooser, (coupling, floor) = self.costing.chooser, REACHING
         if (chooser.choice.coupling, chooser.choice.floor) == REACHING:
             return []
-        choice = replace(chooser.choice, coupling=coupling, floor=floor)
-        costing = replace(self.costing, chooser=replace(chooser, choice=choice))
+        chooser = chooser.with_settings(coupling=coupling, floor=floor)
+        costing = replace(self.costing, chooser=chooser)
         best = replace(self, costing=costing)._coarsely()
         setting = f"coupling '{coupling}' with floor '{floor}' (sparsity {best.sparsity:.2f})"
         return [setting] if best.keeps else []

@@ -27,7 +27,7 @@ class StepInput:
         example_input: The shape of a batch, or the batch that `forward` takes.
         loss: `loss(output)` -> scalar tensor; None for the mean of the outputs.
         forward: `forward(model, batch)` -> scalar tensor, instead of `loss`.
-        name: What the loss is called, for people.
+        name: Name of the loss, for messages.
     """
 
     example_input: Any

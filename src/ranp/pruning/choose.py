@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +65,10 @@ class Chooser:
             raise IntegrityError("the scores are of another network; score this one")
         if isinstance(self.choice.resource, Mapping):
             check_costs(self.choice.resource, self.graph.layers)
+
+    def with_settings(self, **settings: Any) -> Chooser:
+        """Return a chooser of the same network and scores with other settings of the choice."""
+        return replace(self, choice=replace(self.choice, **settings))
 
     @cached_property
     def importance(self) -> NeuronScores:
@@ -207,7 +211,7 @@ class Chooser:
         if removed >= sparsity - _TOLERATED_SHORTFALL or not isinstance(selected, dict):
             return None
         coupling, floor = REACHING
-        tied = replace(self, choice=replace(self.choice, coupling=coupling, floor=floor))
+        tied = self.with_settings(coupling=coupling, floor=floor)
         with_tied = self.share_removed(tied.choose(sparsity))
         setting = f"coupling='{coupling}', floor='{floor}'"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -112,16 +111,15 @@ def _what_helps(chooser: Chooser, fits: Callable[[Alive], bool]) -> str:
         {"coupling": "mean"},
     )
     for setting in settings:
-        other = replace(chooser, choice=replace(chooser.choice, **setting))
         with suppress(InfeasibleError):
-            if smallest_sparsity(other, fits) is not None:
+            if smallest_sparsity(chooser.with_settings(**setting), fits) is not None:
                 ((name, value),) = setting.items()
                 return f"; {name}={value} would"
     return ""
 
 
 def fill_budget(chooser: Chooser, sparsity: float, spent: Callable[[Alive], float]) -> Alive:
-    """Return the channels that live at a sparsity, and those that budgets have room for besides.
+    """Return the channels that live at a sparsity, and those that budgets still have room for.
 
     See `meet_budget`; `spent` returns the largest share of a budget that channels take. Channels of
     a group cost the same: one price is computed for all, and where one does not fit, none does.

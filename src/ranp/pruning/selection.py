@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -91,10 +91,10 @@ def flat(reference: Method) -> Selection:
     """Return the rule that gives all layers one width, at the FLOPs of a reference method."""
 
     def select(chooser: Chooser, sparsity: float) -> Alive:
-        plain = replace(
-            chooser.choice, method=reference, resource=None, coupling="paper", floor=0, multiple=1
+        plain = chooser.with_settings(
+            method=reference, resource=None, coupling="paper", floor=0, multiple=1
         )
-        budget = chooser.costs(replace(chooser, choice=plain).choose(sparsity)).gflops
+        budget = chooser.costs(plain.choose(sparsity)).gflops
         equal = {name: np.zeros(len(layer)) for name, layer in chooser.graph.layers.items()}
 
         def narrow(share: float) -> Alive:

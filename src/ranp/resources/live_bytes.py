@@ -148,10 +148,10 @@ class LiveBytes(TorchDispatchMode):
         self.now -= self.log.storages[number].size
         self.log.events.append((-1, number))
 
-    def note(self, owner: str, besides: int = 0, kernel: Kernel | None = None) -> None:
-        """Write down what is alive now, and the bytes of workspace that a kernel takes besides."""
+    def note(self, owner: str, workspace: int = 0, kernel: Kernel | None = None) -> None:
+        """Record what is alive now, with the bytes of workspace that a kernel takes."""
         self.log.events.append((0, len(self.bytes)))
-        self.bytes.append(self.now + besides)
+        self.bytes.append(self.now + workspace)
         self.owners.append(owner)
         self.log.kernels.append(kernel)
 

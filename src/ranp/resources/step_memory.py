@@ -6,7 +6,7 @@ parameters, optimizer state and the batch. Every large tensor is a mapping of it
 state, loads libraries, and has oneDNN generate its kernels. Those stay, whatever the size of the
 network: with a first step measured, the prediction for MobileNetV2 came out 13 % too small.
 
-On CUDA it is what the allocator has reserved at the most, and the context besides.
+On CUDA it is the most that the allocator has reserved, plus the context.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from torch.nn import functional as F
 from ranp.errors import RanpError
 from ranp.graph.operation import tensors_in
 from ranp.resources.autocast import DTYPES, Precision
+from ranp.resources.machine import proc_bytes
 from ranp.resources.training_memory import Device, Optimizer
 from ranp.user_code import load_object
 
@@ -122,10 +123,9 @@ def measure_steps(request: StepRequest) -> list[MeasuredStep]:
 
 def resident(field: str) -> int:
     """Return VmRSS, or VmHWM, its peak, of this process in bytes."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(field):
-            return int(line.split()[1]) * 1024
-    raise KeyError(field)
+    size = proc_bytes("/proc/self/status", field)
+    assert size is not None
+    return size
 
 
 def measure_here(request: StepRequest) -> list[MeasuredStep]:

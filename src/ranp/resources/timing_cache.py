@@ -41,7 +41,7 @@ def cache_key(content: Mapping[str, Any]) -> str:
 class TimingCache:
     """Times by what was timed, one sealed file each, so that processes can share them.
 
-    What is measured while others use the machine is given out, but not kept. Without a directory
+    What is measured while others use the machine is returned, but not stored. Without a directory
     they are in the user's cache.
     """
 

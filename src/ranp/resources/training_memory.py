@@ -260,8 +260,8 @@ def _run_step(
         numbers = [i for i, t in enumerate(tensors.values()) if t.requires_grad]
         events, kernels = live.log.events[:], live.log.kernels[:]  # without what follows
         log = replace(live.log, events=events, kernels=kernels, learnt=numbers)
-        for besides in step_temporaries([p.nbytes for p in learnt], optimizer, device):
-            live.note("optimizer", besides)
+        for temporaries in step_temporaries([p.nbytes for p in learnt], optimizer, device):
+            live.note("optimizer", temporaries)
     gradients = sum(tensor.nbytes for tensor in learnt)
     allowance = allowance_for(live.peak, device)
     return TrainingMemory(
@@ -287,14 +287,14 @@ def allowance_for(alive: int, device: Device) -> int:
 
 
 def workspace_of(device: Device) -> tuple[Workspace, int]:
-    """Return what operations take besides on a device, and what sizes are multiples of there."""
+    """Return the workspace of operations on a device, and the block that sizes are multiples of."""
     return (CPU_WORKSPACE, 1) if device == "cpu" else (CUDA_WORKSPACE, CUDA_BLOCK)
 
 
 def step_temporaries(
     parameters: Sequence[int], optimizer: Optimizer, device: Device
 ) -> tuple[int, ...]:
-    """Return what PyTorch's optimizers take besides their state, as they go through the parameters.
+    """Return the temporaries of PyTorch's optimizers, in bytes, as they go through the parameters.
 
     Adam divides by the root of a state. On a CPU it goes from parameter to parameter, and has the
     root and the quotient of each; on CUDA it has the roots of all of them at once. SGD changes
