@@ -14,7 +14,7 @@ from torch import nn
 
 from ranp.fitting.costing import Costing
 from ranp.fitting.fitted import Fitted, fit_summary
-from ranp.fitting.latency import FoundInTime, fit_latency
+from ranp.fitting.latency import fit_latency
 from ranp.fitting.scoring import within_memory
 from ranp.fitting.search import Alternative, BudgetSearch, least_pruned_of
 from ranp.fitting.target import StepInputAt, batch_like, no_loss
@@ -212,9 +212,8 @@ def fit_choices(
     )
     if found.best.keeps and timed is not None:
         found = fit_latency(search, timed, found, events or Events())
-    in_time = found if isinstance(found, FoundInTime) else None
-    asked, budgets = budgets, predicted if in_time is None else (*predicted, in_time.budget)
-    best = found.best
+    asked, best = budgets, found.best
+    budgets = predicted if found.time_budget is None else (*predicted, found.time_budget)
     if not best.keeps:
         raise search.does_not_fit(budgets, best)
     others: tuple[Alternative, ...] = ()
@@ -224,10 +223,10 @@ def fit_choices(
         name: costing.memory(alive, step) for name, alive in (("full", full), ("slim", best.alive))
     }
     figures = {"full": whole, "slim": costing.figures(best.alive, step, counted)}
-    if in_time is not None:
+    if found.time_budget is not None:
         figures["slim"]["latency"] = best.figures["latency"]
-        if in_time.full is not None:
-            figures["full"]["latency"] = in_time.full
+    if found.full_seconds is not None:
+        figures["full"]["latency"] = found.full_seconds
     notes = ["the time of what to do instead was not measured"] if timed and others else []
     return search.costing.chooser, Fitted(
         step=step,

@@ -34,20 +34,7 @@ _FAR = 0.25  # off the budget by more than machines are noisy
 _PRECISE = 0.017  # of a network whose time is about the budget: 0.012 for the mean of two
 
 
-@dataclass(frozen=True)
-class FoundInTime(Found):
-    """What keeps a budget of time, or the fastest that there is.
-
-    Attributes:
-        budget: The budget in seconds.
-        full: Seconds of the full network; None if it is too large to be measured here.
-    """
-
-    budget: Budget
-    full: float | None
-
-
-def fit_latency(search: BudgetSearch, budget: Budget, found: Found, events: Events) -> FoundInTime:
+def fit_latency(search: BudgetSearch, budget: Budget, found: Found, events: Events) -> Found:
     """Prune on from what keeps all other budgets until a training step is fast enough.
 
     Times are guessed from those measured, as powers of the FLOPs. They jump where a layer gets so
@@ -89,7 +76,7 @@ def fit_latency(search: BudgetSearch, budget: Budget, found: Found, events: Even
     first = _timed(found.best, stopwatch.first, budget)
     events.on_trial(first.sparsity, first.figures)
     if first.figures["latency"] <= budget.limit:
-        return FoundInTime(first, found.binding, budget, full)
+        return Found(first, found.binding, budget, full)
     course = _Course(search, budget)
     tried = {first.sparsity: first}
     for number in range(_MOST_TRIALS):
@@ -99,7 +86,7 @@ def fit_latency(search: BudgetSearch, budget: Budget, found: Found, events: Even
             break
         tried[sparsity] = at(sparsity)
     slow, fast = _bracket(tried.values(), budget)
-    return FoundInTime(fast or slow, "latency", budget, full)
+    return Found(fast or slow, "latency", budget, full)
 
 
 @dataclass(frozen=True)

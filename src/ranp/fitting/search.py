@@ -60,10 +60,14 @@ class Found:
     Attributes:
         best: The choice.
         binding: The budget that forbids to prune less; None if nothing is pruned.
+        time_budget: The budget of time in seconds, if there is one.
+        full_seconds: What the full network takes then; None if it is too large to be measured here.
     """
 
     best: Candidate
     binding: str | None
+    time_budget: Budget | None = None
+    full_seconds: float | None = None
 
 
 @dataclass(frozen=True)

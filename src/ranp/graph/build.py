@@ -275,7 +275,7 @@ def _initial_dims(model: nn.Module, name: str, tensor: TensorShape, space: Label
 
 
 class _ToClasses:
-    """Puts classes in place of labels, anywhere in tuples, mappings and data classes."""
+    """Puts classes in place of labels, anywhere in sequences, mappings and data classes."""
 
     def __init__(self, class_of: LabelArray) -> None:
         self._class_of = class_of
@@ -293,8 +293,8 @@ class _ToClasses:
         if isinstance(value, Record):  # by far the most
             outputs = ((shape, tuple(map(self, dims))) for shape, dims in value.outputs)
             return replace(value, outputs=tuple(outputs))
-        if isinstance(value, tuple):
-            return tuple(map(self, value))
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(self, value))
         if isinstance(value, Mapping):
             return {key: self(item) for key, item in value.items()}
         if is_dataclass(value) and not isinstance(value, type):

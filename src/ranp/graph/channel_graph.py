@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -68,8 +68,8 @@ class ChannelGraph:
     shapes: Mapping[str, TensorShape]
     pinned: Mapping[int, str]
     classes: int
-    calls: tuple[ModuleCall, ...]
-    contractions: tuple[Contraction, ...]
+    calls: Sequence[ModuleCall]
+    contractions: Sequence[Contraction]
     inputs: Inputs
     notes: tuple[str, ...] = ()
     passes: Mapping[Mode, Pass] = field(default_factory=dict, repr=False)

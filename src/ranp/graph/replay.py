@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
@@ -62,7 +62,7 @@ class _Replay(Tracer):
     """Compares every operation with its record."""
 
     def __init__(
-        self, model: nn.Module, graph: ChannelGraph, records: tuple[Record, ...], alive: Alive
+        self, model: nn.Module, graph: ChannelGraph, records: Sequence[Record], alive: Alive
     ) -> None:
         super().__init__(model)
         self._graph = graph
