@@ -313,7 +313,7 @@ def prune(
         batch, *_ = traced.batches.input_shape(forward) or traced_at
         step = TrainingStep(batch=batch, sample=traced_at[1:], device=default_device())
     if racing:
-        tell = _tell(progress)
+        tell = _race_logger(progress)
         choice, scoring = race_choice(traced, *racing, target, choice, scoring, step, tell)
     with ScoringBar(progress) as events:
         return prune_network(traced, target, step, choice, scoring, init=init, events=events)
@@ -332,7 +332,7 @@ def _race_arguments(
     return train, length
 
 
-def _tell(progress: bool) -> Callable[[str], None]:
+def _race_logger(progress: bool) -> Callable[[str], None]:
     """Return what tells how a race goes."""
     return print if progress else pipeline.logger.info
 
@@ -484,7 +484,7 @@ def fit(  # noqa: D417
     scored: dict[str, Any] = {"per": per, "weights": weights, "seed": seed, "scores": scores}
     scoring = _scoring(loss, forward, batches, needs_data=needs_data, **scored)
     if racing:
-        tell = _tell(progress)
+        tell = _race_logger(progress)
         winner, scoring = race_choice(traced, *racing, budgets, choices[0], scoring, step, tell)
         choices = (winner,)
     with ScoringBar(progress) as events:

@@ -193,7 +193,7 @@ def _try_all(
     refused: InfeasibleError | None = None
     for search in searches:
         try:
-            found = search.filled(search.least_pruned())
+            found = search.fill(search.least_pruned())
         except InfeasibleError as error:
             refused = refused or error
             tried.append(Tried.of(search, None))
@@ -279,7 +279,7 @@ class BudgetSearch:
             by_halves = found.sparsity - exceeding.sparsity > width / 2
         return Found(found, exceeding.binding)
 
-    def filled(self, found: Found) -> Found:
+    def fill(self, found: Found) -> Found:
         """Give back what budgets have room for, by methods that rank no neurons, as `prune` does.
 
         Only where that is computed: hundreds of networks are tried.
@@ -311,7 +311,7 @@ class BudgetSearch:
             if below < 0:
                 continue
             try:
-                best = replace(self, step=other)._coarsely(below=below)
+                best = replace(self, step=other)._search_coarsely(below=below)
             except (RuntimeError, ValueError, TraceError):
                 continue  # the network does not take volumes of this size
             if best.keeps:
@@ -319,7 +319,7 @@ class BudgetSearch:
                 found.append(Alternative(other, changed, best.sparsity, best.figures))
         return tuple(sorted(found, key=lambda each: (each.sparsity, len(each.changes))))
 
-    def _coarsely(self, below: float | None = None) -> Candidate:
+    def _search_coarsely(self, below: float | None = None) -> Candidate:
         return self.least_pruned(below=below, tolerance=_COARSE, scan=_COARSE_SCAN).best
 
     def _other_coupling(self) -> list[str]:
@@ -329,7 +329,7 @@ class BudgetSearch:
             return []
         chooser = chooser.with_settings(coupling=coupling, floor=floor)
         costing = replace(self.costing, chooser=chooser)
-        best = replace(self, costing=costing)._coarsely()
+        best = replace(self, costing=costing)._search_coarsely()
         setting = f"coupling '{coupling}' with floor '{floor}' (sparsity {best.sparsity:.2f})"
         return [setting] if best.keeps else []
 

@@ -136,12 +136,14 @@ def fill_budget(chooser: Chooser, sparsity: float, spent: Callable[[Alive], floa
     for reach in (DELTA, _NEXT_IN_LINE) if method.selection.ranked else _NEXT_UNRANKED:
         waiting = np.flatnonzero(chooser.choose(max(sparsity - reach, 0.0)) & ~alive).tolist()
         firsts = {group_of[channel]: channel for channel in reversed(waiting)}
-        prices = {number: spent(_with(alive, channel)) for number, channel in firsts.items()}
+        prices = {
+            number: spent(_with_channel(alive, channel)) for number, channel in firsts.items()
+        }
         full: set[int] = set()
         for channel in sorted(waiting, key=lambda each: -prices[group_of[each]]):
             if group_of[channel] in full:
                 continue
-            if (share := spent(more := _with(alive, channel))) > 1:
+            if (share := spent(more := _with_channel(alive, channel))) > 1:
                 full.add(group_of[channel])
                 continue
             alive = more
@@ -150,7 +152,7 @@ def fill_budget(chooser: Chooser, sparsity: float, spent: Callable[[Alive], floa
     return alive
 
 
-def _with(alive: Alive, neuron: int) -> Alive:
+def _with_channel(alive: Alive, neuron: int) -> Alive:
     more = alive.copy()
     more[neuron] = True
     return more

@@ -77,9 +77,9 @@ def nearest_widths(chooser: Chooser, alive: Alive) -> Widths:
         except AttributeError:
             continue
         if isinstance(full, int):
-            value, network = _single(chooser, alive, full)
+            value, network = _scaled_width(chooser, alive, full)
         elif isinstance(full, Sequence) and full and all(isinstance(n, int) for n in full):
-            value, network = _listed(chooser, alive, full)
+            value, network = _scaled_widths(chooser, alive, full)
         else:
             continue
         gflops = chooser.costs(network).gflops
@@ -92,17 +92,17 @@ def nearest_widths(chooser: Chooser, alive: Alive) -> Widths:
     )
 
 
-def _single(chooser: Chooser, alive: Alive, full: int) -> tuple[int, Alive]:
+def _scaled_width(chooser: Chooser, alive: Alive, full: int) -> tuple[int, Alive]:
     """Return the width with the nearest FLOPs, of those that leave whole numbers in all layers."""
     sizes = [len(group.classes) for group in chooser.channel_groups]
     whole = [n for n in range(1, full + 1) if all(size * n % full == 0 for size in sizes)]
-    networks = {n: _keep(chooser, [size * n // full for size in sizes]) for n in whole}
+    networks = {n: _keep_counts(chooser, [size * n // full for size in sizes]) for n in whole}
     wanted = chooser.costs(alive).gflops
     value = min(whole, key=lambda n: abs(chooser.costs(networks[n]).gflops - wanted))
     return value, networks[value]
 
 
-def _listed(chooser: Chooser, alive: Alive, full: Sequence[int]) -> tuple[list[int], Alive]:
+def _scaled_widths(chooser: Chooser, alive: Alive, full: Sequence[int]) -> tuple[list[int], Alive]:
     """Return the widths that layers of each width keep on average, and the network of them."""
     layers = chooser.graph.layers
     kept: dict[int, list[int]] = {}
@@ -129,7 +129,7 @@ def _listed(chooser: Chooser, alive: Alive, full: Sequence[int]) -> tuple[list[i
         for group in chooser.channel_groups:
             width = max((len(layers[name]) for name in group.positions), default=1)
             counts.append(round(len(group.classes) * slim.get(width, width) / width))
-        return _keep(chooser, counts)
+        return _keep_counts(chooser, counts)
 
     slim = min(
         map(scaled, _SCALES), key=lambda slim: abs(chooser.costs(network(slim)).gflops - wanted)
@@ -137,7 +137,7 @@ def _listed(chooser: Chooser, alive: Alive, full: Sequence[int]) -> tuple[list[i
     return [slim.get(width, width) for width in full], network(slim)
 
 
-def _keep(chooser: Chooser, counts: Sequence[int]) -> Alive:
+def _keep_counts(chooser: Chooser, counts: Sequence[int]) -> Alive:
     """Return a network with so many channels of every group; which ones does not matter."""
     alive = ~chooser.graph.removable
     for group, number in zip(chooser.channel_groups, counts, strict=True):

@@ -117,11 +117,11 @@ def run_passes(
             _run_backward(value)
             call.output = None
         except Exception as error:
-            raise _explained(error, call, live.failed or "") from error
+            raise _explain(error, call, live.failed or "") from error
     return held, operations
 
 
-def _explained(error: Exception, call: ModelCall, module: str) -> RanpError:
+def _explain(error: Exception, call: ModelCall, module: str) -> RanpError:
     in_loss = call.output_bytes is not None
     where = "the loss" if in_loss else describe_place(module)
     what = describe_failure(error)

@@ -16,11 +16,18 @@ import torch
 from torch import Tensor, nn
 
 from ranp.errors import UsageError
-from ranp.graph import ChannelGraph, TensorShape, describe_inputs, unwrap
+from ranp.graph import ChannelGraph, unwrap
 from ranp.graph.channel_graph import slim_shape
 from ranp.graph.surgery import training_mode
 from ranp.resources.machine import describe_machine
-from ranp.resources.measuring import Timing, mean_of, preserve_state, time_in_turns, train_step
+from ranp.resources.measuring import (
+    Timing,
+    mean_of,
+    preserve_state,
+    random_batch,
+    time_in_turns,
+    train_step,
+)
 from ranp.resources.timing_cache import TimingCache
 
 Mode = Literal["train", "inference"]
@@ -60,12 +67,9 @@ def measure_latency(
     with ExitStack() as stack:
         for name, model in models.items():
             model = unwrap(model)
-            description = describe_inputs(model, shape).args[0]
-            assert isinstance(description, TensorShape)
             stack.enter_context(preserve_state(model))
             stack.enter_context(training_mode(model, mode == "train"))
-            x = torch.randn(shape, dtype=description.dtype, device=description.device)
-            actions[name] = runner(model, x, mode)
+            actions[name] = runner(model, random_batch(model, shape), mode)
         return time_in_turns(actions, repetitions, clock, warm_up=warm_up)
 
 
@@ -159,8 +163,7 @@ def latency_table(
 @torch.random.fork_rng()
 def _layer_seconds(module: nn.Module, shape: tuple[int, ...], mode: Mode) -> dict[str, float]:
     alone = copy.deepcopy(module).train(mode == "train")
-    like = next(alone.parameters())
-    x = torch.randn(shape, dtype=like.dtype, device=like.device).requires_grad_(mode == "train")
+    x = random_batch(alone, shape).requires_grad_(mode == "train")
     act = runner(alone, x, mode)
     return {"layer": time_in_turns({"layer": act}, _LAYER_REPETITIONS)["layer"].fastest}
 

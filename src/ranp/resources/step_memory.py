@@ -25,12 +25,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ranp.errors import RanpError
 from ranp.graph.operation import tensors_in
 from ranp.resources.autocast import DTYPES, Precision
 from ranp.resources.machine import proc_bytes
+from ranp.resources.measuring import zero_label_cross_entropy
 from ranp.resources.training_memory import Device, Optimizer
 from ranp.user_code import load_object
 
@@ -74,12 +74,8 @@ class MeasuredStep:
 
 
 def zero_label_loss(output: Any) -> Tensor:
-    """Return the cross-entropy against labels of zeros: as much memory as any labels take."""
-    losses = [
-        F.cross_entropy(t, t.new_zeros((t.shape[0], *t.shape[2:]), dtype=torch.int64))
-        for t in tensors_in(output)
-    ]
-    return torch.stack(losses).sum()
+    """Return the sum of the cross-entropies of all outputs against labels of zeros."""
+    return torch.stack([zero_label_cross_entropy(t) for t in tensors_in(output)]).sum()
 
 
 def make_optimizer(name: Optimizer, model: nn.Module) -> torch.optim.Optimizer:

@@ -101,7 +101,7 @@ class Allocator:
         """
         chooser = self.chooser(choice)
         try:
-            sparsity, alive = self._meet(chooser, budget)
+            sparsity, alive = self._meet_budget(chooser, budget)
         except InfeasibleError as error:
             sparsity = chooser.max_sparsity()
             about = describe_network(chooser, chooser.choose(sparsity), sparsity, budget)
@@ -110,7 +110,7 @@ class Allocator:
         about = describe_network(chooser, alive, sparsity, budget)
         return Allocation(chooser, plan, alive, about)
 
-    def _meet(self, chooser: Chooser, budget: Budget) -> tuple[float, Alive]:
+    def _meet_budget(self, chooser: Chooser, budget: Budget) -> tuple[float, Alive]:
         """Return sparsity and channels at a budget, counted or, for a training step, predicted."""
         if budget.is_counted:
             return meet_budget(chooser, [budget])

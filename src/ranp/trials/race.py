@@ -79,7 +79,7 @@ def make_allocator(
     with blame("the network's factory"):
         model = build()
     traced = trace(model, batches, example_input=example_input)
-    loop = Loop(store, traced.model, traced.graph, train, name=name or _name_of(train))
+    loop = Loop(store, traced.model, traced.graph, train, name=name or _training_name(train))
     forward = None if score_with is None else make_forward(score_with[1], None)
     scoring = Scoring(forward, until_stable=True)  # bounded: a loader may have no end
     return Allocator(loop, batches.loader, scoring, settings, step)
@@ -347,7 +347,7 @@ def race_choice(
         traced.model,
         traced.graph,
         train,
-        name=_name_of(train),
+        name=_training_name(train),
     )
     names = ("lam", "coupling", "floor", "multiple")
     settings = {name: getattr(choice, name) for name in names}
@@ -357,7 +357,7 @@ def race_choice(
     return winner.choice, replace(scoring, scores=winner.scores)
 
 
-def _name_of(train: Train) -> str:
+def _training_name(train: Train) -> str:
     return f"{train.__module__}:{getattr(train, '__qualname__', type(train).__name__)}"
 
 
