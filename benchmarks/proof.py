@@ -30,7 +30,7 @@ from ranp.experiments.comparing import LoopRuns
 from ranp.experiments.statistics import Difference, compare_paired, holm
 from ranp.fitting import TrainingStep
 from ranp.resources.budgets import parse_budget
-from ranp.trials.allocating import Planned
+from ranp.trials.allocating import Allocation
 from ranp.trials.race import (
     DEFAULT_CANDIDATES,
     RACE,
@@ -144,7 +144,7 @@ def train_full(store: Store, ledger: Ledger, only: str) -> None:
 def train_one(runs: LoopRuns, store: Store, method: str, budget: str, seed: int) -> None:
     """Train one cell, unless it is there or another process is at it."""
     made = runs.allocation(method, budget, seed)
-    if not isinstance(made, Planned):
+    if not isinstance(made, Allocation):
         return
     loop = runs.allocator.loop
     cell = loop.cell(made.alive, seed)

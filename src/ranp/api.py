@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Literal
 
 from torch import nn
@@ -43,7 +42,7 @@ from ranp.resources.training_memory import Device, Optimizer
 from ranp.results import Result
 from ranp.slimming import Init, Plan, check_init
 from ranp.trials.loops import Train
-from ranp.trials.race import RACE, THIN, win_race
+from ranp.trials.race import RACE, THIN, race_choice
 
 Batches = int | Literal["auto"] | None
 
@@ -158,7 +157,13 @@ def plan(
     Raises:
         InfeasibleError: A layer would lose all its neurons.
     """
-    choice = Choice.make(method, lam, resource, coupling, floor, multiple, seed)
+    settings: dict[str, Any] = {
+        "lam": lam,
+        "resource": resource,
+        "multiple": multiple,
+        "seed": seed,
+    }
+    choice = Choice.make(method, coupling=coupling, floor=floor, **settings)
     traced = pipeline.trace(model, example_input=example_input, graph=graph, protect=protect)
     return pipeline.make_plan(traced.chooser(choice, scores), sparsity, traced.protect)
 
@@ -192,7 +197,13 @@ def search(  # noqa: D417
         method, lam, resource, coupling, floor, multiple, seed, example_input, graph, protect:
             As in `plan`.
     """
-    choice = Choice.make(method, lam, resource, coupling, floor, multiple, seed)
+    settings: dict[str, Any] = {
+        "lam": lam,
+        "resource": resource,
+        "multiple": multiple,
+        "seed": seed,
+    }
+    choice = Choice.make(method, coupling=coupling, floor=floor, **settings)
     traced = pipeline.trace(model, example_input=example_input, graph=graph, protect=protect)
     return traced.chooser(choice, scores).max_sparsity(rule)
 
@@ -302,8 +313,8 @@ def prune(
         batch, *_ = traced.batches.input_shape(forward) or traced_at
         step = TrainingStep(batch=batch, sample=traced_at[1:], device=default_device())
     if racing:
-        won = win_race(traced, *racing, target, choice, scoring, step, _tell(progress)).chooser
-        choice, scoring = won.choice, replace(scoring, scores=won.scores)
+        tell = _race_logger(progress)
+        choice, scoring = race_choice(traced, *racing, target, choice, scoring, step, tell)
     with ScoringBar(progress) as events:
         return prune_network(traced, target, step, choice, scoring, init=init, events=events)
 
@@ -321,13 +332,13 @@ def _race_arguments(
     return train, length
 
 
-def _tell(progress: bool) -> Callable[[str], None]:
+def _race_logger(progress: bool) -> Callable[[str], None]:
     """Return what tells how a race goes."""
     return print if progress else pipeline.logger.info
 
 
 def _target(sparsity: float | None, amounts: Mapping[str, Amount | None]) -> pipeline.Target:
-    """Return how much to prune, said in one of two ways."""
+    """Return how much to prune: a sparsity or budgets, whichever is given."""
     given = [name for name, amount in amounts.items() if amount is not None]
     if sparsity is not None and given:
         raise UsageError(f"give budgets or a sparsity, got {given[0]} and sparsity")
@@ -473,7 +484,8 @@ def fit(  # noqa: D417
     scored: dict[str, Any] = {"per": per, "weights": weights, "seed": seed, "scores": scores}
     scoring = _scoring(loss, forward, batches, needs_data=needs_data, **scored)
     if racing:
-        won = win_race(traced, *racing, budgets, choices[0], scoring, step, _tell(progress)).chooser
-        choices, scoring = (won.choice,), replace(scoring, scores=won.scores)
+        tell = _race_logger(progress)
+        winner, scoring = race_choice(traced, *racing, budgets, choices[0], scoring, step, tell)
+        choices = (winner,)
     with ScoringBar(progress) as events:
         return fit_network(traced, budgets, step, choices, scoring, init=init, events=events)

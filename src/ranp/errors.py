@@ -74,13 +74,7 @@ def first_of(names: Sequence[str], most: int) -> str:
 
 
 def lookup(table: Mapping[str, Row], name: str, what: str) -> Row:
-    """Return the row of a name; raise `UsageError` if there is none, and suggest the closest.
-
-    Args:
-        table: Rows by name.
-        name: Name to look for.
-        what: What the rows are, such as "network".
-    """
+    """Return the row of a name; raise `UsageError` if there is none, and suggest the closest."""
     if name not in table:
         raise UsageError(f"unknown {what} '{name}'.{suggest(name, table)}")
     return table[name]
@@ -88,12 +82,6 @@ def lookup(table: Mapping[str, Row], name: str, what: str) -> Row:
 
 def register(table: dict[str, Row], name: str, row: Row, what: str) -> Row:
     """Add a row under a name, and return it; the same row may be added again.
-
-    Args:
-        table: Rows by name.
-        name: Name of the row.
-        row: Row to add.
-        what: What the rows are, such as "network".
 
     Raises:
         UsageError: Another row has that name.
@@ -104,13 +92,17 @@ def register(table: dict[str, Row], name: str, row: Row, what: str) -> Row:
     return row
 
 
+def check_one_of(what: str, given: object, known: Iterable[str]) -> None:
+    """Refuse a value that is not one of those known; `what` is the name of the argument."""
+    known = tuple(known)
+    if given not in known:
+        raise UsageError(f"{what} must be one of {', '.join(known)}, got '{given}'")
+
+
 def import_extra(module: str, need: str, extra: str) -> Any:
     """Import an optional dependency; raise `UsageError` if it is not installed.
 
-    Args:
-        module: Name of the module.
-        need: What needs it, such as "videos need PyAV".
-        extra: The extra of this package that installs it.
+    The error says what needs it, such as "videos need PyAV", and which extra installs it.
     """
     try:
         return importlib.import_module(module)

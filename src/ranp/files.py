@@ -58,10 +58,6 @@ def hold_directory(directory: Path, *, wait: bool = False) -> Iterator[str | Non
 
     The system lets go when the process ends, however it does.
 
-    Args:
-        directory: Directory to hold.
-        wait: Whether to wait until nobody else holds it.
-
     Yields:
         None while it is held; who else holds it otherwise, such as "process 12 on host".
     """

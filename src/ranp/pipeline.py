@@ -168,15 +168,7 @@ def score(
     events: Events | None = None,
     stop: StabilityStop | None = None,
 ) -> Scores:
-    """Score every neuron of a network, in one pass over the data, for some methods.
-
-    Args:
-        traced: The network and the loader.
-        methods: Methods that the scores must serve.
-        scoring: How to score.
-        events: Listener.
-        stop: Ends scoring when the choice is stable.
-    """
+    """Score every neuron of a network, in one pass over the data, for some methods."""
     methods, events = tuple(methods), events or Events()
     needs_data = any(method.needs_data for method in methods)
     if needs_data and traced.batches.loader is None:
@@ -229,12 +221,7 @@ def make_chooser(
 ) -> Chooser:
     """Return the chooser of a network, scored if its method needs scores.
 
-    Args:
-        traced: The network and the loader.
-        choice: Method and settings.
-        scoring: How to score.
-        events: Listener.
-        sparsity: Sparsity at which the choice must be stable, for `scoring.until_stable`.
+    With `scoring.until_stable` it is the choice at `sparsity` that must be stable.
     """
     # Built first: invalid settings are refused before anything is scored.
     chooser = traced.chooser(choice, scoring.scores)
@@ -286,16 +273,7 @@ def make_result(
     network: str | None = None,
     init: Init = "fresh",
 ) -> Result:
-    """Return plan and slim network of the channels that were chosen at a sparsity.
-
-    Args:
-        chooser: Chooser of the channels.
-        sparsity: Share of neurons to remove.
-        protect: Layers that the user protected.
-        alive: The living channels.
-        network: Name of the network on the command line.
-        init: Weights of the slim network.
-    """
+    """Return plan and slim network of the channels that were chosen at a sparsity."""
     seed = chooser.choice.seed
     plan = make_plan(chooser, sparsity, protect, network, alive=alive)
     slim = slim_model(chooser.model, chooser.graph, alive, init=init, seed=seed)
@@ -317,13 +295,7 @@ def make_plan(
 ) -> Plan:
     """Return the plan of a choice at a sparsity, with all it depends on.
 
-    Args:
-        chooser: Chooses the living channels.
-        sparsity: Share of neurons to remove.
-        protect: Layers that the user protected.
-        network: Name of the network on the command line.
-        alive: The living channels, if they were chosen already.
-        settings: What else to keep among the plan's settings.
+    The living channels are chosen if not given; `settings` are kept among the plan's settings.
 
     Raises:
         InfeasibleError: A layer would lose all its neurons.

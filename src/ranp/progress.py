@@ -21,11 +21,7 @@ from ranp.pruning import Scores
 
 
 class ScoringBar(Events):
-    """Shows scoring as a progress bar; a context that removes the bar.
-
-    Args:
-        shown: Whether there is a bar at all.
-    """
+    """Shows scoring as a progress bar; a context that removes the bar."""
 
     def __init__(self, shown: bool = True) -> None:
         self._shown = shown

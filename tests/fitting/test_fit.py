@@ -17,6 +17,7 @@ from ranp.fitting import DoesNotFit, machine, scoring
 from ranp.fitting.costing import CPU_MARGIN
 from ranp.fitting.target import batch_like
 from ranp.fitting.training_step import TrainingStep
+from ranp.pipeline import Scoring
 from ranp.pruning import make_forward
 from ranp.pruning.batches import no_forward
 from ranp.pruning.search import DELTA
@@ -567,9 +568,10 @@ def test_scoring_takes_what_there_is(
     model, loader, loss, little_memory, free, asked, per, recompute
 ):
     little_memory(free)  # nine tenths of it can be used
-    plan = scoring.ScoringMemoryPlan(model, loader[0], make_forward(loss, None), asked)
-    assert (plan.per, plan.recompute) == (per, recompute)
-    assert ("single samples" in (plan.about or "")) == (asked != per)
+    given = Scoring(make_forward(loss, None), per=asked)
+    found, notes = scoring.within_memory(model, loader[0], given)
+    assert (found.per, found.recompute) == (per, recompute)
+    assert any("single samples" in note for note in notes) == (asked != per)
 
 
 def test_scoring_that_does_not_fit_is_refused_before_it_begins(model, loader, loss, monkeypatch):

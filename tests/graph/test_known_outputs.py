@@ -15,7 +15,7 @@ CONVOLUTION = torch.ops.aten.convolution.default
 
 
 def known(*args):
-    return known_output("aten::convolution", args, {})
+    return known_output(CONVOLUTION, args, {})
 
 
 def described(tensor):

@@ -26,7 +26,7 @@ from ranp.graph import ExampleInput
 from ranp.pruning import Choice, Coupling, Floor, find_method
 from ranp.report.comparison_tables import terminal
 from ranp.resources.budgets import Amount, Budget
-from ranp.trials.allocating import Allocator, Planned, Unreachable
+from ranp.trials.allocating import Allocation, Allocator, Unreachable
 from ranp.trials.loops import Build, Train
 from ranp.trials.race import DEFAULT_COST, RACE, Racing, ScoreWith, make_allocator
 from ranp.trials.source_code import code_fingerprint
@@ -52,7 +52,7 @@ class LoopRuns:
     budgets: Mapping[str, Budget]
     seeds: tuple[int, ...]
     racing: Racing | None = None
-    _allocations: dict[tuple[str, str, int], Planned | Unreachable] = field(default_factory=dict)
+    _allocations: dict[tuple[str, str, int], Allocation | Unreachable] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -69,7 +69,7 @@ class LoopRuns:
         """The method that the others are compared with."""
         return choose_reference(self.methods, (RACE, REFERENCE))
 
-    def allocation(self, method: str, budget: str, seed: int) -> Planned | Unreachable:
+    def allocation(self, method: str, budget: str, seed: int) -> Allocation | Unreachable:
         """Return a method's network at a budget; of "race", the winner's."""
         by_seed = method == RACE or (method != FULL and find_method(method).needs_scores)
         key = (method, "" if method == FULL else budget, seed if by_seed else 0)
@@ -77,12 +77,14 @@ class LoopRuns:
             self._allocations[key] = self._allocate(method, self.budgets[budget], seed)
         return self._allocations[key]
 
-    def _allocate(self, method: str, budget: Budget, seed: int) -> Planned | Unreachable:
+    def _allocate(self, method: str, budget: Budget, seed: int) -> Allocation | Unreachable:
         if method == FULL:
             return self.allocator.full()
         if method == RACE and self.racing is not None:
             raced = self.racing.run(budget, seed)
-            return replace(raced.won, about={**raced.won.about, "race": raced.to_dict()})
+            return replace(
+                raced.allocation, about={**raced.allocation.about, "race": raced.to_dict()}
+            )
         choice = Choice.make(method, seed=seed, **self.allocator.settings)
         return self.allocator.allocate(choice, budget)
 
@@ -101,7 +103,7 @@ class LoopRuns:
         for seed, budget, method in product(self.seeds, self.budgets, self.methods):
             network = self.allocation(method, budget, seed)
             at = f" at {budget}" if method != FULL and len(self.budgets) > 1 else ""
-            if isinstance(network, Planned):
+            if isinstance(network, Allocation):
                 named.append((f"{method}{at}", loop.cell(network.alive, seed)))
         return named
 

@@ -12,7 +12,7 @@ from ranp.fitting.training_step import TrainingStep
 from ranp.graph import Alive, build_graph, slim_meta_copy
 from ranp.pruning import Chooser
 from ranp.resources import Costs, predict_training_memory
-from ranp.resources.budgets import Budget, find_resource
+from ranp.resources.budgets import find_resource
 from ranp.resources.memory_correction import MemoryCorrection, constant_bytes
 from ranp.resources.step_model import NotAProduct, StepModel
 from ranp.resources.training_memory import LossNotCounted, TrainingMemory
@@ -69,7 +69,7 @@ class Costing:
         if key not in self._memories:
             given = self.input_at(step)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", LossNotCounted)  # said once, with the result
+                warnings.simplefilter("ignore", LossNotCounted)  # warned of once, with the result
                 predicted = predict_training_memory(
                     slim_meta_copy(self.chooser.model, self.chooser.graph, alive),
                     given.example_input,
@@ -143,17 +143,3 @@ class Costing:
             graph = build_graph(chooser.model, (1, *sample))
             self._resized[sample] = Chooser(chooser.model, graph, chooser.choice)
         return self._resized[sample].costs(alive)
-
-
-def shares(figures: Figures, budgets: Sequence[Budget], step: TrainingStep) -> dict[str, float]:
-    """Return what each budgeted resource takes, as a share of its budget.
-
-    On a CPU a little memory is left over, for what no tensor accounts for; for CUDA the prediction
-    has an allowance already.
-    """
-    left = {"memory": CPU_MARGIN if step.device == "cpu" else 0.0}
-    return {
-        b.resource: figures[b.resource] / (b.limit * (1 - left.get(b.resource, 0.0)))
-        for b in budgets
-        if b.resource in figures
-    }

@@ -14,9 +14,9 @@ from torch import nn
 
 from ranp.fitting.costing import Costing
 from ranp.fitting.fitted import Fitted, fit_summary
-from ranp.fitting.latency import FoundInTime, fit_latency
-from ranp.fitting.scoring import ScoringMemoryPlan
-from ranp.fitting.search import Alternative, does_not_fit, find_alternatives, least_pruned_of
+from ranp.fitting.latency import fit_latency
+from ranp.fitting.scoring import within_memory
+from ranp.fitting.search import Alternative, BudgetSearch, least_pruned_of
 from ranp.fitting.target import StepInputAt, batch_like, no_loss
 from ranp.fitting.training_step import TrainingStep
 from ranp.pipeline import Events, Scoring, Target, Traced, make_chooser, make_result, prune
@@ -104,9 +104,7 @@ def fit_network(
     forward = scoring.forward if first is not None else None
     choice = choices[0]
     if choice.method.needs_data and scoring.scores is None and forward is not None:
-        plan = ScoringMemoryPlan(traced.model, first, forward, scoring.per)
-        scoring = replace(scoring, per=plan.per, recompute=plan.recompute)
-        notes += [plan.about] if plan.about else []
+        scoring, notes = within_memory(traced.model, first, scoring)
     chooser = make_chooser(traced, choice, scoring, events)
     input_at = batch_like(forward, first) if forward is not None else default_input
     choosers = [replace(chooser, choice=choice) for choice in choices]
@@ -130,14 +128,6 @@ def choice_for(
 
     It is the paper's; where budgets are asked for, in networks that tie many channels, the coupling
     that reaches them (see `choices_to_try`).
-
-    Args:
-        model: The full network.
-        target: Sparsity or budgets.
-        method: Method, or its name.
-        coupling: Rule for tied channels, if one is asked for.
-        floor: Least number of neurons of every layer, if one is asked for.
-        settings: As `Choice.make` takes them.
     """
     choice = Choice.make(method, coupling=coupling or "paper", floor=floor or 0, **settings)
     by_budget = isinstance(target, tuple) and choice.method.selection.ranked
@@ -166,15 +156,6 @@ def choices_to_try(
     With a budget of time only the first one of these: the others' time would have to be measured
     too. Networks that normalize each sample by itself tie many channels, and are no networks of the
     paper's: there the coupling that removes what is asked for is tried as well.
-
-    Args:
-        model: The full network.
-        method: Name of the method; None for those.
-        budgets: What a training step may take.
-        resource: Resource that Eq. 10 reweights by, if not the method's own.
-        coupling: Rule for tied channels; the paper's for a method that is named, if None.
-        floor: Least number of neurons of every layer; what goes with the coupling if None.
-        settings: As `Choice.make` takes them.
     """
     row = Choice.make(method or "ranp-f").method
     rows = (row,) if method or resource else resource_variants(row)
@@ -203,15 +184,9 @@ def fit_choices(
     input_at: StepInputAt = no_loss,
     events: Events | None = None,
 ) -> tuple[Chooser, Fitted]:
-    """Find the least pruned choice of channels that keeps the budgets.
+    """Find the least pruned choice of channels that keeps the budgets, at least one.
 
-    Args:
-        choosers: Choose the channels, by one method each; their graph is traced at the size that
-            is trained at.
-        step: How the network is trained.
-        budgets: At least one.
-        input_at: What is trained with in a way to train; the loss takes memory too.
-        events: Listener; told of each network whose time was measured.
+    There is a chooser for each method; their graph is traced at the size that is trained at.
 
     Returns:
         The chooser that prunes least, and what it takes.
@@ -232,28 +207,28 @@ def fit_choices(
         if budget.resource in whole
     )
     timed = next((budget for budget in budgets if budget.resource not in whole), None)
-    costings = [replace(costing, chooser=chooser) for chooser in choosers]
-    costing, found, tried = least_pruned_of(costings, step, predicted)
+    search, found, tried = least_pruned_of(
+        [BudgetSearch(replace(costing, chooser=each), step, predicted) for each in choosers]
+    )
     if found.best.keeps and timed is not None:
-        found = fit_latency(costing, step, timed, predicted, found, events or Events())
-    in_time = found if isinstance(found, FoundInTime) else None
-    asked, budgets = budgets, predicted if in_time is None else (*predicted, in_time.budget)
-    best = found.best
+        found = fit_latency(search, timed, found, events or Events())
+    asked, best = budgets, found.best
+    budgets = predicted if found.time_budget is None else (*predicted, found.time_budget)
     if not best.keeps:
-        raise does_not_fit(costing, step, budgets, best)
+        raise search.does_not_fit(budgets, best)
     others: tuple[Alternative, ...] = ()
     if found.binding is not None and RESOURCES[found.binding].shrinks_with_input:
-        others = find_alternatives(costing, step, predicted, best.sparsity)
+        others = search.alternatives(best.sparsity)
     memory = {
         name: costing.memory(alive, step) for name, alive in (("full", full), ("slim", best.alive))
     }
     figures = {"full": whole, "slim": costing.figures(best.alive, step, counted)}
-    if in_time is not None:
+    if found.time_budget is not None:
         figures["slim"]["latency"] = best.figures["latency"]
-        if in_time.full is not None:
-            figures["full"]["latency"] = in_time.full
+    if found.full_seconds is not None:
+        figures["full"]["latency"] = found.full_seconds
     notes = ["the time of what to do instead was not measured"] if timed and others else []
-    return costing.chooser, Fitted(
+    return search.costing.chooser, Fitted(
         step=step,
         loss=input_at(step).name,
         budgets=budgets,

@@ -31,14 +31,14 @@ class Fitted:
         budgets: What it may cost.
         sparsity: The share of neurons that is removed; 0 if the full network keeps all budgets.
         alive: The living channels: those of that sparsity, and by a rule that ranks no neurons what
-            the budgets have room for besides.
+            the budgets still have room for.
         figures: By network ("full", "slim"), what each resource takes: bytes, operations,
             parameters, and seconds if they are budgeted.
         binding: The budget that forbids to prune less; None if nothing is pruned.
         methods: The methods that were tried, the one that keeps most neurons first.
         alternatives: Other ways to train within the budgets that prune less, best first.
         memory: By network, the predicted memory of a training step.
-        notes: What else there is to know, for people.
+        notes: Remarks on the result, one sentence each.
     """
 
     step: TrainingStep
@@ -159,15 +159,9 @@ def _heading(text: str) -> Text:
 def _budget_table(fitted: Fitted) -> Table:
     result = table("", *numbers("full", "slim", "of full", "budget", "of budget"))
     for row in fitted.rows():
-        shares = ["" if share is None else f"{100 * share:.1f} %" for share in row["shares"]]
-        result.add_row(
-            row["resource"],
-            row["full"] or "",
-            row["slim"],
-            shares[0],
-            row["budget"] or "",
-            shares[1],
-        )
+        full, budget = ("" if each is None else f"{100 * each:.1f} %" for each in row["shares"])
+        figures = (row["full"] or "", row["slim"], full, row["budget"] or "", budget)
+        result.add_row(row["resource"], *figures)
     return result
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
@@ -12,10 +12,8 @@ import torch
 from torch import nn
 
 from ranp.errors import InfeasibleError
-from ranp.fitting.costing import Costing, shares
 from ranp.fitting.machine import check_fits
-from ranp.fitting.search import Candidate, Found
-from ranp.fitting.training_step import TrainingStep
+from ranp.fitting.search import BudgetSearch, Candidate, Found
 from ranp.graph import Alive
 from ranp.pipeline import Events
 from ranp.recompute import checkpointed
@@ -36,27 +34,7 @@ _FAR = 0.25  # off the budget by more than machines are noisy
 _PRECISE = 0.017  # of a network whose time is about the budget: 0.012 for the mean of two
 
 
-@dataclass(frozen=True)
-class FoundInTime(Found):
-    """What keeps a budget of time, or the fastest that there is.
-
-    Attributes:
-        budget: The budget in seconds.
-        full: Seconds of the full network; None if it is too large to be measured here.
-    """
-
-    budget: Budget
-    full: float | None
-
-
-def fit_latency(
-    costing: Costing,
-    step: TrainingStep,
-    budget: Budget,
-    others: Sequence[Budget],
-    found: Found,
-    events: Events,
-) -> FoundInTime:
+def fit_latency(search: BudgetSearch, budget: Budget, found: Found, events: Events) -> Found:
     """Prune on from what keeps all other budgets until a training step is fast enough.
 
     Times are guessed from those measured, as powers of the FLOPs. They jump where a layer gets so
@@ -65,23 +43,21 @@ def fit_latency(
     the budget is measured at least twice.
 
     Args:
-        costing: Counts and predicts costs.
-        step: How the network is trained.
+        search: Search within the other budgets.
         budget: Budget of seconds, or of a share of the full network's.
-        others: The other budgets.
         found: The least pruned choice that keeps the other budgets.
-        events: Listener; told of each choice that was measured.
+        events: Listener; called for each choice that was measured.
 
     Returns:
         A choice that keeps it, or the fastest that there is.
     """
-    # A share of the time is one of ratios: seconds are for people then.
+    # A share of the time is kept by ratios: seconds are only shown then.
     repetitions = 5 if budget.of_full else 9
-    stopwatch = _Stopwatch(costing, step, found.best.alive, repetitions)
+    stopwatch = _Stopwatch(search, found.best.alive, repetitions)
     full: float | None = stopwatch.first
     if found.best.sparsity:
         try:
-            full = stopwatch.seconds(costing.chooser.graph.all_alive(), None)
+            full = stopwatch.seconds(search.costing.chooser.graph.all_alive(), None)
         except InfeasibleError:
             if budget.of_full:
                 raise
@@ -91,10 +67,8 @@ def fit_latency(
 
     def at(sparsity: float) -> Candidate:
         """Return a choice with what it took in all measurements, of which this is one more."""
-        alive = costing.chooser.choose(sparsity)
-        seconds.setdefault(sparsity, []).append(stopwatch.seconds(alive, budget))
-        figures = costing.figures(alive, step, [other.resource for other in others])
-        candidate = Candidate(sparsity, alive, figures, shares(figures, others, step))
+        candidate = search.candidate(sparsity)
+        seconds.setdefault(sparsity, []).append(stopwatch.seconds(candidate.alive, budget))
         candidate = _timed(candidate, statistics.fmean(seconds[sparsity]), budget)
         events.on_trial(sparsity, candidate.figures)
         return candidate
@@ -102,47 +76,34 @@ def fit_latency(
     first = _timed(found.best, stopwatch.first, budget)
     events.on_trial(first.sparsity, first.figures)
     if first.figures["latency"] <= budget.limit:
-        return FoundInTime(first, found.binding, budget, full)
-    course = _Course(costing, step, budget)
+        return Found(first, found.binding, budget, full)
+    course = _Course(search, budget)
     tried = {first.sparsity: first}
     for number in range(_MOST_TRIALS):
         again = {sparsity for sparsity, all_times in seconds.items() if len(all_times) > 1}
-        sparsity = course.following(tried.values(), again, number)
+        sparsity = course.next_sparsity(tried.values(), again, number)
         if sparsity is None:
             break
         tried[sparsity] = at(sparsity)
     slow, fast = _bracket(tried.values(), budget)
-    return FoundInTime(fast or slow, "latency", budget, full)
+    return Found(fast or slow, "latency", budget, full)
 
 
 @dataclass(frozen=True)
 class _Course:
-    """Where to measure next: time is about a power of the FLOPs.
+    """Where to measure next to come to a budget of seconds: time is about a power of the FLOPs."""
 
-    Attributes:
-        costing: Counts the FLOPs.
-        step: How the network is trained.
-        budget: Budget of seconds.
-    """
-
-    costing: Costing
-    step: TrainingStep
+    search: BudgetSearch
     budget: Budget
 
-    def following(
+    def next_sparsity(
         self, tried: Collection[Candidate], again: Collection[float], number: int
     ) -> float | None:
-        """Return the sparsity to measure next; None if there is no need.
-
-        Args:
-            tried: What was measured.
-            again: Sparsities that were measured more than once.
-            number: Number of earlier trials.
-        """
+        """Return the sparsity to measure after a number of trials; None if there is no need."""
         limit = self.budget.limit
         slow, fast = _bracket(tried, self.budget)
         if fast is None:
-            end = self.costing.chooser.max_sparsity()
+            end = self.search.costing.chooser.max_sparsity()
             is_near = slow.figures["latency"] <= (1 + _NEAR) * limit
             if slow.sparsity >= end:
                 return end if is_near and end not in again else None
@@ -183,8 +144,9 @@ class _Course:
         return high
 
     def _flops(self, sparsity: float) -> float:
-        alive = self.costing.chooser.choose(sparsity)
-        return self.costing.figures(alive, self.step, ["flops"])["flops"]
+        costing = self.search.costing
+        alive = costing.chooser.choose(sparsity)
+        return costing.figures(alive, self.search.step, ["flops"])["flops"]
 
 
 class _Stopwatch:
@@ -193,23 +155,17 @@ class _Stopwatch:
     A machine's speed changes from one minute to the next, by more than a budget is to be met to.
     So every network takes turns with the first one, and what counts is how much faster it is.
 
-    Args:
-        costing: Counts and predicts costs.
-        step: How networks are trained.
-        alive: Living channels of the first network.
-        repetitions: How often that is measured by itself.
-
     Attributes:
         first: Seconds of the first network.
     """
 
-    def __init__(
-        self, costing: Costing, step: TrainingStep, alive: Alive, repetitions: int
-    ) -> None:
-        self._costing, self._step = costing, step
+    def __init__(self, search: BudgetSearch, alive: Alive, repetitions: int) -> None:
+        self._costing, self._step = search.costing, search.step
         self._first = self._build(alive)
         with self._as_trained(self._first):
-            timing = measure_latency({"first": self._first}, step.shape, repetitions=repetitions)
+            timing = measure_latency(
+                {"first": self._first}, self._step.shape, repetitions=repetitions
+            )
         self.first = timing["first"].median
 
     def seconds(self, alive: Alive, budget: Budget | None) -> float:

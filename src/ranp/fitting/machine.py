@@ -9,6 +9,7 @@ import torch
 
 from ranp.errors import InfeasibleError
 from ranp.resources.budgets import describe
+from ranp.resources.machine import proc_bytes
 from ranp.resources.training_memory import Device
 
 _SHARE = 0.9  # the rest is for what is not a tensor, and for others
@@ -25,9 +26,8 @@ def available_memory(device: torch.device) -> int | None:
         return int(torch.cuda.mem_get_info(device)[0])
     try:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable"):  # what is cached can be had too
-                free = int(line.split()[1]) * 1024
+        # What is cached can be had too.
+        free = proc_bytes("/proc/meminfo", "MemAvailable") or free
     except (OSError, ValueError):
         return None
     limits = (

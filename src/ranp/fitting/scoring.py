@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,8 +19,8 @@ from torch import nn
 from ranp.errors import TraceError
 from ranp.fitting.machine import check_fits, fits
 from ranp.graph import unwrap
-from ranp.pipeline import Traced
-from ranp.pruning import Choice, Forward, Per
+from ranp.pipeline import Scoring, Traced
+from ranp.pruning import Choice, Forward
 from ranp.pruning.batches import batch_size, samples
 from ranp.resources import predict_training_memory
 from ranp.resources.training_memory import LossNotCounted
@@ -71,59 +72,52 @@ def scoring_size(
     return best
 
 
-class ScoringMemoryPlan:
-    """How to score with the memory that there is: whole batches, single samples, recomputing.
+def within_memory(model: nn.Module, batch: Any, scoring: Scoring) -> tuple[Scoring, list[str]]:
+    """Return how to score with the memory that there is: by single samples, by recomputing.
 
-    Attributes:
-        per: Whether whole batches are scored, or their samples one by one.
-        recompute: Whether activations are computed again instead of kept.
-        about: What was decided, for people; None if everything is as given.
+    Returns:
+        How to score the full network, and a note if that is not as asked for.
+
+    Raises:
+        InfeasibleError: Not even a single sample with recomputing fits.
     """
+    model = unwrap(model)
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    sample = samples(batch, slice(0, 1))
 
-    def __init__(self, model: nn.Module, batch: Any, forward: Forward, per: Per = "batch") -> None:
-        """Predict what scoring takes.
+    def fits_here(batch: Any) -> bool:
+        return fits(_scoring_bytes(model, batch, scoring.forward, device, False), device)
 
-        Args:
-            model: The full network.
-            batch: The first batch.
-            forward: `forward(model, batch)` -> scalar tensor.
-            per: What is asked for.
+    is_single = scoring.per == "sample" or batch_size(batch) == 1
+    if fits_here(sample if is_single else batch):
+        return scoring, []
+    ways = []
+    found = replace(scoring, per=scoring.per if is_single else "sample")
+    if not is_single:
+        ways.append("single samples")
+    if is_single or not fits_here(sample):
+        found = replace(found, recompute=True)
+        ways.append("activation checkpointing")
+        check_fits(
+            _scoring_bytes(model, sample, scoring.forward, device, True),
+            device,
+            "scoring a single sample with activation checkpointing",
+            "score with smaller crops than those you train with",
+        )
+    return found, [f"scored with {' and '.join(ways)}, to fit this machine"]
 
-        Raises:
-            InfeasibleError: Not even a single sample with recomputing fits.
-        """
-        model = unwrap(model)
-        device = next((p.device for p in model.parameters()), torch.device("cpu"))
-        sample = samples(batch, slice(0, 1))
 
-        def needs(batch: Any, recompute: bool) -> int:
-            # Scoring takes gradients, and sums of the size of the weights: as SGD with momentum.
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", LossNotCounted)  # said with what is trained
-                return predict_training_memory(
-                    model,
-                    batch,
-                    forward=forward,
-                    optimizer="momentum",
-                    recompute=recompute,
-                    device=device_kind,
-                ).peak
-
-        device_kind: Any = "cuda" if device.type == "cuda" else "cpu"
-        is_single = per == "sample" or batch_size(batch) == 1
-        self.per = per
-        self.recompute = False
-        if not fits(needs(sample if is_single else batch, False), device):
-            if not is_single:
-                self.per = "sample"
-            if is_single or not fits(needs(sample, False), device):
-                self.recompute = True
-                check_fits(
-                    needs(sample, True),
-                    device,
-                    "scoring a single sample with activation checkpointing",
-                    "score with smaller crops than those you train with",
-                )
-        ways = ["single samples"] if self.per != per else []
-        ways += ["activation checkpointing"] if self.recompute else []
-        self.about = f"scored with {' and '.join(ways)}, to fit this machine" if ways else None
+def _scoring_bytes(
+    model: nn.Module, batch: Any, forward: Forward | None, device: torch.device, recompute: bool
+) -> int:
+    """Predict the memory of scoring: gradients, and sums as large as the weights, as momentum."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LossNotCounted)  # warned of with the training step
+        return predict_training_memory(
+            model,
+            batch,
+            forward=forward,
+            optimizer="momentum",
+            recompute=recompute,
+            device="cuda" if device.type == "cuda" else "cpu",
+        ).peak

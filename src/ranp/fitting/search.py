@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from ranp.errors import InfeasibleError, TraceError
-from ranp.fitting.costing import Costing, Figures, shares
+from ranp.fitting.costing import CPU_MARGIN, Costing, Figures
 from ranp.fitting.training_step import TrainingStep, changes, is_part_of, variants
 from ranp.graph import Alive
 from ranp.pruning.coupling import REACHING
@@ -60,10 +60,14 @@ class Found:
     Attributes:
         best: The choice.
         binding: The budget that forbids to prune less; None if nothing is pruned.
+        time_budget: The budget of time in seconds, if there is one.
+        full_seconds: What the full network takes then; None if it is too large to be measured here.
     """
 
     best: Candidate
     binding: str | None
+    time_budget: Budget | None = None
+    full_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ class Alternative:
 
     Attributes:
         step: How it is trained.
-        changes: What is different, for people.
+        changes: What is different, as text.
         sparsity: The smallest, to 0.01, that keeps the budgets then.
         figures: What the slim network costs then.
     """
@@ -115,14 +119,14 @@ class Tried:
         return self.method if coupling == "paper" else f"{self.method}, {coupling}"
 
     @classmethod
-    def of(cls, costing: Costing, step: TrainingStep, found: Found | None) -> Tried:
+    def of(cls, search: BudgetSearch, found: Found | None) -> Tried:
         """Return what was found with a method."""
-        choice = costing.chooser.choice
+        costing, choice = search.costing, search.costing.chooser.choice
         about = (choice.method.name, {"coupling": choice.coupling, "floor": choice.floor})
         if found is None or not found.best.keeps:
             return cls(*about)
         best = found.best
-        counted = costing.figures(best.alive, step, ("flops", "params"))
+        counted = costing.figures(best.alive, search.step, ("flops", "params"))
         neurons = sum(map(len, costing.chooser.graph.kept(best.alive).values()))
         return cls(*about, best.sparsity, neurons, {**counted, **best.figures})
 
@@ -161,128 +165,190 @@ class DoesNotFit(InfeasibleError):
 
 
 def least_pruned_of(
-    costings: Sequence[Costing], step: TrainingStep, budgets: Sequence[Budget]
-) -> tuple[Costing, Found, tuple[Tried, ...]]:
+    searches: Sequence[BudgetSearch],
+) -> tuple[BudgetSearch, Found, tuple[Tried, ...]]:
     """Find the method that keeps the most neurons within the budgets; the first of equals.
 
-    Args:
-        costings: Count and predict costs, one for each method.
-        step: How the network is trained.
-        budgets: On what can be counted or predicted.
-
     Returns:
-        The costs of that method, what it found, and all that were tried, most neurons first. Where
-        no method keeps the budgets it is the one that comes nearest.
+        The search with that method, what it found, and all that were tried, most neurons first.
+        Where no method keeps the budgets it is the one that comes nearest.
 
     Raises:
         InfeasibleError: Every method empties a layer at any sparsity.
     """
     while True:
-        best, tried = _try_all(costings, step, budgets)
-        candidate = best[1].best
-        if best[0].confirms(candidate.figures, candidate.alive, step):
-            return *best, tried
+        search, found, tried = _try_all(searches)
+        best = found.best
+        if search.costing.confirms(best.figures, best.alive, search.step):
+            return search, found, tried
         # Once more; what was computed is simulated now.
 
 
 def _try_all(
-    costings: Sequence[Costing], step: TrainingStep, budgets: Sequence[Budget]
-) -> tuple[tuple[Costing, Found], tuple[Tried, ...]]:
+    searches: Sequence[BudgetSearch],
+) -> tuple[BudgetSearch, Found, tuple[Tried, ...]]:
     """Search with every method (see `least_pruned_of`)."""
-    found: list[tuple[Costing, Found, Tried]] = []
+    results: list[tuple[BudgetSearch, Found, Tried]] = []
     tried: list[Tried] = []
     refused: InfeasibleError | None = None
-    for costing in costings:
+    for search in searches:
         try:
-            one = _filled(costing, step, budgets, least_pruned(costing, step, budgets))
+            found = search.fill(search.least_pruned())
         except InfeasibleError as error:
             refused = refused or error
-            tried.append(Tried.of(costing, step, None))
+            tried.append(Tried.of(search, None))
             continue
-        tried.append(Tried.of(costing, step, one))
-        found.append((costing, one, tried[-1]))
-        if one.binding is None:
+        tried.append(Tried.of(search, found))
+        results.append((search, found, tried[-1]))
+        if found.binding is None:
             break  # nothing has to be pruned
-    if not found:
+    if not results:
         assert refused is not None
         raise refused
-    costing, best, _ = max(
-        found, key=lambda each: (each[2].neurons or 0, -max(each[1].best.worst, 1.0))
+    search, best, _ = max(
+        results, key=lambda each: (each[2].neurons or 0, -max(each[1].best.worst, 1.0))
     )
-    return (costing, best), tuple(sorted(tried, key=lambda each: -(each.neurons or 0)))
+    return search, best, tuple(sorted(tried, key=lambda each: -(each.neurons or 0)))
 
 
-def _candidate(
-    costing: Costing, step: TrainingStep, budgets: Sequence[Budget], sparsity: float, alive: Alive
-) -> Candidate:
-    figures = costing.figures(alive, step, [budget.resource for budget in budgets])
-    return Candidate(sparsity, alive, figures, shares(figures, budgets, step))
+@dataclass(frozen=True)
+class BudgetSearch:
+    """Searches for the least pruning by a method that keeps budgets.
 
-
-def _filled(costing: Costing, step: TrainingStep, budgets: Sequence[Budget], found: Found) -> Found:
-    """Give back what budgets have room for, by methods that rank no neurons, as `prune` does.
-
-    Only where that is computed: hundreds of networks are tried.
-    """
-    resources = [budget.resource for budget in budgets]
-    if found.binding is None or not found.best.keeps or not costing.is_computed(step, resources):
-        return found
-    at = partial(_candidate, costing, step, budgets, found.best.sparsity)
-    alive = fill_budget(costing.chooser, found.best.sparsity, lambda alive: at(alive).worst)
-    return replace(found, best=at(alive))
-
-
-def least_pruned(
-    costing: Costing,
-    step: TrainingStep,
-    budgets: Sequence[Budget],
-    *,
-    below: float | None = None,
-    tolerance: float = DELTA,
-    scan: int = _SCAN,
-) -> Found:
-    """Find the smallest sparsity whose slim network keeps every budget.
-
-    Memory does not always fall when more is pruned: on a CPU, thin convolutions can run on kernels
-    that take more of it. So some sparsities are tried all over the range, smallest first; between
-    the last one that exceeds a budget and the first one that keeps all, the place is found by
-    interpolation. Memory that is computed is not confirmed here (see `Costing.confirms`).
-
-    Args:
-        costing: Counts and predicts costs.
+    Attributes:
+        costing: Counts and predicts what the method's choices cost.
         step: How the network is trained.
-        budgets: On what can be counted or predicted.
-        below: The largest sparsity to try; the largest feasible one if not given.
-        tolerance: How closely the sparsity is found.
-        scan: How many sparsities are tried all over the range.
+        budgets: Budgets on what can be counted or predicted.
     """
 
-    def at(sparsity: float) -> Candidate:
-        alive = costing.chooser.choose(sparsity)
-        return _candidate(costing, step, budgets, sparsity, alive)
+    costing: Costing
+    step: TrainingStep
+    budgets: tuple[Budget, ...]
 
-    most = costing.chooser.max_sparsity() if below is None else below
-    exceeding = nearest = at(0.0)
-    if exceeding.keeps:
-        return Found(exceeding, None)
-    for number in range(1, scan + 1):
-        found = at(most * number / scan)
-        if found.keeps:
-            break
-        exceeding, nearest = found, min(nearest, found, key=lambda each: each.worst)
-    else:
-        return Found(nearest, nearest.binding)
-    by_halves = False
-    while (width := found.sparsity - exceeding.sparsity) > tolerance:
-        middle = at(
-            0.5 * (exceeding.sparsity + found.sparsity) if by_halves else _guess(exceeding, found)
-        )
-        if middle.keeps:
-            found = middle
+    def candidate(self, sparsity: float, alive: Alive | None = None) -> Candidate:
+        """Return the method's choice at a sparsity, or other channels, and what they cost.
+
+        On a CPU a little memory is left over, for what no tensor accounts for; for CUDA the
+        prediction has an allowance already.
+        """
+        alive = self.costing.chooser.choose(sparsity) if alive is None else alive
+        figures = self.costing.figures(alive, self.step, [b.resource for b in self.budgets])
+        margin = {"memory": CPU_MARGIN if self.step.device == "cpu" else 0.0}
+        shares = {
+            b.resource: figures[b.resource] / (b.limit * (1 - margin.get(b.resource, 0.0)))
+            for b in self.budgets
+            if b.resource in figures
+        }
+        return Candidate(sparsity, alive, figures, shares)
+
+    def least_pruned(
+        self, *, below: float | None = None, tolerance: float = DELTA, scan: int = _SCAN
+    ) -> Found:
+        """Find the smallest sparsity whose slim network keeps every budget.
+
+        Memory does not always fall when more is pruned: on a CPU, thin convolutions can run on
+        kernels that take more of it. So some sparsities are tried all over the range, smallest
+        first; between the last one that exceeds a budget and the first one that keeps all, the
+        place is found by interpolation. Memory that is computed is not confirmed here (see
+        `Costing.confirms`).
+
+        Args:
+            below: Largest sparsity to try; the largest feasible one if not given.
+            tolerance: How closely the sparsity is found.
+            scan: How many sparsities are tried all over the range.
+        """
+        most = self.costing.chooser.max_sparsity() if below is None else below
+        exceeding = nearest = self.candidate(0.0)
+        if exceeding.keeps:
+            return Found(exceeding, None)
+        for number in range(1, scan + 1):
+            found = self.candidate(most * number / scan)
+            if found.keeps:
+                break
+            exceeding, nearest = found, min(nearest, found, key=lambda each: each.worst)
         else:
-            exceeding = middle
-        by_halves = found.sparsity - exceeding.sparsity > width / 2
-    return Found(found, exceeding.binding)
+            return Found(nearest, nearest.binding)
+        by_halves = False
+        while (width := found.sparsity - exceeding.sparsity) > tolerance:
+            half = 0.5 * (exceeding.sparsity + found.sparsity)
+            middle = self.candidate(half if by_halves else _guess(exceeding, found))
+            if middle.keeps:
+                found = middle
+            else:
+                exceeding = middle
+            by_halves = found.sparsity - exceeding.sparsity > width / 2
+        return Found(found, exceeding.binding)
+
+    def fill(self, found: Found) -> Found:
+        """Give back what budgets have room for, by methods that rank no neurons, as `prune` does.
+
+        Only where that is computed: hundreds of networks are tried.
+        """
+        resources = [budget.resource for budget in self.budgets]
+        is_computed = self.costing.is_computed(self.step, resources)
+        if found.binding is None or not found.best.keeps or not is_computed:
+            return found
+        at = partial(self.candidate, found.best.sparsity)
+        chooser, sparsity = self.costing.chooser, found.best.sparsity
+        alive = fill_budget(chooser, sparsity, lambda alive: at(alive).worst)
+        return replace(found, best=at(alive))
+
+    def alternatives(self, sparsity: float | None) -> tuple[Alternative, ...]:
+        """Return other ways to train within the budgets, the least pruned first.
+
+        Those are left out that prune no less than what they go further than: one that changes
+        less, or the way that was asked for, which takes `sparsity` (None if it is out of reach).
+        """
+        if not self.budgets:
+            return ()
+        most = self.costing.chooser.max_sparsity()
+        asked = [] if sparsity is None else [sparsity]
+        only_crops = all(budget.resource != "memory" for budget in self.budgets)
+        found: list[Alternative] = []
+        for other in variants(self.step, only_crops=only_crops):
+            less = [each.sparsity for each in found if is_part_of(self.step, each.step, other)]
+            below = min((known - _COARSE for known in (*asked, *less)), default=most)
+            if below < 0:
+                continue
+            try:
+                best = replace(self, step=other)._search_coarsely(below=below)
+            except (RuntimeError, ValueError, TraceError):
+                continue  # the network does not take volumes of this size
+            if best.keeps:
+                changed = changes(self.step, other)
+                found.append(Alternative(other, changed, best.sparsity, best.figures))
+        return tuple(sorted(found, key=lambda each: (each.sparsity, len(each.changes))))
+
+    def _search_coarsely(self, below: float | None = None) -> Candidate:
+        return self.least_pruned(below=below, tolerance=_COARSE, scan=_COARSE_SCAN).best
+
+    def _other_coupling(self) -> list[str]:
+        """Return the setting that keeps budgets where the method as it is empties a layer first."""
+        chooser, (coupling, floor) = self.costing.chooser, REACHING
+        if (chooser.choice.coupling, chooser.choice.floor) == REACHING:
+            return []
+        chooser = chooser.with_settings(coupling=coupling, floor=floor)
+        costing = replace(self.costing, chooser=chooser)
+        best = replace(self, costing=costing)._search_coarsely()
+        setting = f"coupling '{coupling}' with floor '{floor}' (sparsity {best.sparsity:.2f})"
+        return [setting] if best.keeps else []
+
+    def does_not_fit(self, budgets: Sequence[Budget], nearest: Candidate) -> DoesNotFit:
+        """Return an error that says how near one comes to all budgets, and what would help."""
+        worst = nearest.binding
+        limit = next(b for b in budgets if b.resource == worst)
+        others = self.alternatives(None) if RESOURCES[worst].shrinks_with_input else ()
+        ways = [f"{' and '.join(o.changes)} (sparsity {o.sparsity:.2f})" for o in others[:3]]
+        ways = [*self._other_coupling(), *ways]
+        advice = f"these would: {'; '.join(ways)}" if ways else "nothing that was tried keeps it"
+        return DoesNotFit(
+            f"no network of {self.costing.chooser.choice.method.name} keeps a {worst} budget of "
+            f"{limit} with {self.step}: the nearest takes "
+            f"{describe(worst, nearest.figures[worst])} at sparsity {nearest.sparsity:.4f}; "
+            f"{advice}",
+            nearest,
+            others,
+        )
 
 
 def _guess(exceeding: Candidate, found: Candidate) -> float:
@@ -290,77 +356,3 @@ def _guess(exceeding: Candidate, found: Candidate) -> float:
     high, low = math.log(exceeding.worst), math.log(max(found.worst, 1e-9))
     share = min(max(high / max(high - low, 1e-9), 0.02), 0.98)
     return exceeding.sparsity + share * (found.sparsity - exceeding.sparsity)
-
-
-def find_alternatives(
-    costing: Costing, step: TrainingStep, budgets: Sequence[Budget], sparsity: float | None
-) -> tuple[Alternative, ...]:
-    """Return other ways to train within the budgets, the least pruned first.
-
-    Those are left out that prune no less than what they go further than: one that changes less, or
-    the way that was asked for.
-
-    Args:
-        costing: Counts and predicts costs.
-        step: The way that was asked for.
-        budgets: On what can be counted or predicted.
-        sparsity: What the way that was asked for takes; None if it cannot be reached at all.
-    """
-    if not budgets:
-        return ()
-    most = costing.chooser.max_sparsity()
-    asked = [] if sparsity is None else [sparsity]
-    only_crops = all(budget.resource != "memory" for budget in budgets)
-    found: list[Alternative] = []
-    for other in variants(step, only_crops=only_crops):
-        less = [each.sparsity for each in found if is_part_of(step, each.step, other)]
-        below = min((known - _COARSE for known in (*asked, *less)), default=most)
-        if below < 0:
-            continue
-        try:
-            best = least_pruned(
-                costing,
-                other,
-                budgets,
-                below=below,
-                tolerance=_COARSE,
-                scan=_COARSE_SCAN,
-            ).best
-        except (RuntimeError, ValueError, TraceError):
-            continue  # the network does not take volumes of this size
-        if best.keeps:
-            found.append(Alternative(other, changes(step, other), best.sparsity, best.figures))
-    return tuple(sorted(found, key=lambda each: (each.sparsity, len(each.changes))))
-
-
-def _other_coupling(costing: Costing, step: TrainingStep, budgets: Sequence[Budget]) -> list[str]:
-    """Return the setting that keeps budgets where the method as it is empties a layer first."""
-    chooser, (coupling, floor) = costing.chooser, REACHING
-    if (chooser.choice.coupling, chooser.choice.floor) == REACHING:
-        return []
-    choice = replace(chooser.choice, coupling=coupling, floor=floor)
-    other = replace(costing, chooser=replace(chooser, choice=choice))
-    best = least_pruned(other, step, budgets, tolerance=_COARSE, scan=_COARSE_SCAN).best
-    setting = f"coupling '{coupling}' with floor '{floor}' (sparsity {best.sparsity:.2f})"
-    return [setting] if best.keeps else []
-
-
-def does_not_fit(
-    costing: Costing, step: TrainingStep, budgets: Sequence[Budget], nearest: Candidate
-) -> DoesNotFit:
-    """Return an error that says how near one comes, and what would help."""
-    worst = nearest.binding
-    limit = next(b for b in budgets if b.resource == worst)
-    predicted = [budget for budget in budgets if budget.resource != "latency"]
-    shrinks = RESOURCES[worst].shrinks_with_input
-    others = find_alternatives(costing, step, predicted, None) if shrinks else ()
-    ways = [f"{' and '.join(each.changes)} (sparsity {each.sparsity:.2f})" for each in others[:3]]
-    ways = [*_other_coupling(costing, step, predicted), *ways]
-    advice = f"these would: {'; '.join(ways)}" if ways else "nothing that was tried keeps it"
-    return DoesNotFit(
-        f"no network of {costing.chooser.choice.method.name} keeps a {worst} budget of {limit} "
-        f"with {step}: the nearest takes {describe(worst, nearest.figures[worst])} at sparsity "
-        f"{nearest.sparsity:.4f}; {advice}",
-        nearest,
-        others,
-    )

@@ -6,9 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
-from torch.nn import functional
 from torch.utils import _pytree as pytree
 
 from ranp.fitting.training_step import TrainingStep
@@ -16,6 +14,7 @@ from ranp.graph.known_values import Tiled
 from ranp.peeking import input_of
 from ranp.pruning import Forward
 from ranp.pruning.batches import name_of
+from ranp.resources.measuring import zero_label_cross_entropy
 from ranp.resources.training_memory import Loss
 
 
@@ -27,7 +26,7 @@ class StepInput:
         example_input: The shape of a batch, or the batch that `forward` takes.
         loss: `loss(output)` -> scalar tensor; None for the mean of the outputs.
         forward: `forward(model, batch)` -> scalar tensor, instead of `loss`.
-        name: What the loss is called, for people.
+        name: Name of the loss, for messages.
     """
 
     example_input: Any
@@ -93,11 +92,4 @@ def _is_downsampled(shape: tuple[int, ...], space: tuple[int, ...]) -> bool:
 
 def loss_by_output(step: TrainingStep) -> StepInput:
     """Return the cross-entropy with a label for every voxel of the output, at any size."""
-
-    def loss(output: Tensor) -> Tensor:
-        result: Tensor = functional.cross_entropy(
-            output, output.new_zeros(output[:, 0].shape, dtype=torch.long)
-        )
-        return result
-
-    return StepInput(step.shape, loss, name=name_of(functional.cross_entropy))
+    return StepInput(step.shape, zero_label_cross_entropy, name="cross_entropy")

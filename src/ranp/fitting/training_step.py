@@ -84,13 +84,9 @@ def variants(step: TrainingStep, *, only_crops: bool = False) -> list[TrainingSt
     """Return other ways to train, those first that interfere least.
 
     Smaller batches, activation checkpointing, mixed precision, a smaller crop, and all of their
-    combinations.
-
-    Args:
-        step: The way that was asked for.
-        only_crops: Leaves out what changes nothing but memory.
+    combinations; or crops alone, where nothing but memory would change.
     """
-    samples = dict.fromkeys((step.sample, _smaller(step.sample)))
+    samples = dict.fromkeys((step.sample, _cropped(step.sample)))
     if only_crops:
         return [replace(step, sample=sample) for sample in samples if sample != step.sample]
     found = [
@@ -136,7 +132,7 @@ def _halvings(batch: int) -> Iterator[int]:
         batch //= 2
 
 
-def _smaller(sample: tuple[int, ...]) -> tuple[int, ...]:
+def _cropped(sample: tuple[int, ...]) -> tuple[int, ...]:
     """Return three quarters of each edge, divisible by the same powers of two, up to 16."""
     channels, *space = sample
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from ranp.graph.channel_graph import Alive, ChannelGraph
-from ranp.graph.propagation import Extent
+from ranp.graph.channel_graph import Alive, ChannelGraph, slim_shape
 
 _ATTRIBUTES = {
     "in_channels": "inputs",
@@ -29,7 +28,7 @@ def update_channel_counts(slim: nn.Module, graph: ChannelGraph, alive: Alive) ->
         stored = vars(slim.get_submodule(call.name))
         for name in _ATTRIBUTES.keys() & stored.keys():
             value, extent = stored[name], getattr(call, _ATTRIBUTES[name])
-            full, counts = _sizes(extent, graph.all_alive()), _sizes(extent, alive)
+            full, counts = slim_shape(extent, graph.all_alive()), slim_shape(extent, alive)
             if isinstance(value, int) and full[:1] == (value,):
                 found.setdefault((call.name, name), []).append(counts[0])
             elif isinstance(value, (list, tuple)) and tuple(value) == full:
@@ -37,7 +36,3 @@ def update_channel_counts(slim: nn.Module, graph: ChannelGraph, alive: Alive) ->
     for (path, name), values in found.items():
         if all(value == values[0] for value in values):
             setattr(slim.get_submodule(path), name, values[0])
-
-
-def _sizes(channels: Extent, alive: Alive) -> tuple[int, ...]:
-    return tuple(each if isinstance(each, int) else int(alive[each].sum()) for each in channels)

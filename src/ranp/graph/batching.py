@@ -25,12 +25,7 @@ logger = logging.getLogger("ranp")
 
 
 def describe_batch(model: nn.Module, example: ExampleInput) -> Inputs:
-    """Turn an example input into its description; the shape of a sample gets a batch of one.
-
-    Args:
-        model: Model that takes it.
-        example: What `describe_inputs` takes.
-    """
+    """Turn an example input into its description; the shape of a sample gets a batch of one."""
     inputs = describe_inputs(model, example)
     if isinstance(example, Sequence) and all(isinstance(size, int) for size in example):
         return describe_inputs(model, with_batch(model, inputs.shapes[0]))
@@ -38,12 +33,7 @@ def describe_batch(model: nn.Module, example: ExampleInput) -> Inputs:
 
 
 def with_batch(model: nn.Module, shape: Sequence[int]) -> tuple[int, ...]:
-    """Return a shape with a batch of one in front, if it is that of a sample.
-
-    Args:
-        model: Model that takes it.
-        shape: Shape of a batch or of a sample.
-    """
+    """Return a shape with a batch of one in front, if it is that of a sample."""
     shape = tuple(shape)
     convolutions = [each for each in model.modules() if isinstance(each, _Convolution)]
     short = any(len(shape) < _dims(each) for each in convolutions)
@@ -58,11 +48,7 @@ def split_batch(
 ) -> tuple[int | None, tuple[int, ...]]:
     """Return batch and sample of a shape that may be that of a sample alone.
 
-    Args:
-        model: Model that takes it.
-        shape: Shape of a sample or of a batch.
-        batch: Samples of a batch, if they were given.
-        like: Shape of a batch that the model takes, if there is one.
+    `like` is the shape of a batch that the model takes, if there is one.
 
     Raises:
         UsageError: The batch in the shape is another one than what was given.

@@ -17,13 +17,13 @@ import ranp.graph.rules  # noqa: F401  (fills the registry of rules)
 from ranp.errors import TraceError, UsageError, first_of, suggest
 from ranp.graph.attributes import update_channel_counts
 from ranp.graph.batching import describe_batch
-from ranp.graph.channel_graph import Alive, ChannelGraph, Layer
+from ranp.graph.channel_graph import Alive, ChannelGraph, Layer, slim_shape
 from ranp.graph.inputs import ExampleInput, Inputs, TensorShape
 from ranp.graph.labels import Dims, LabelArray, LabelSpace
 from ranp.graph.propagation import Decisions, LayerCall, Pass, Propagator, Record, is_layer
 from ranp.graph.recording import Recorder, Recording
 from ranp.graph.replay import Divergence, check_copies
-from ranp.graph.surgery import meta_copy, named_tensors, rebuild
+from ranp.graph.surgery import meta_copy, named_tensors, owner_of, rebuild
 from ranp.graph.tracing import Mode
 
 _MOST_TRIALS = 200
@@ -129,33 +129,28 @@ def check_values(model: nn.Module) -> None:
             )
 
 
-def unwrap(model: nn.Module) -> nn.Module:
+def unwrap(model: Any) -> nn.Module:
     """Return the module inside of `torch.compile` and (distributed) data parallel wrappers.
 
     Raises:
         UsageError: It is no module.
     """
-    _check_is_module(model)
-    parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
-    while True:
-        inner = model.module if isinstance(model, parallel) else getattr(model, "_orig_mod", None)
-        if not isinstance(inner, nn.Module):
-            return model
-        model = inner
-
-
-def _check_is_module(model: Any) -> None:
     if not isinstance(model, nn.Module):
         what = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
         raise UsageError(f"model must be an nn.Module, got {what}; give an instance of one")
+    module: nn.Module = model
+    parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+    while True:
+        inner = (
+            module.module if isinstance(module, parallel) else getattr(module, "_orig_mod", None)
+        )
+        if not isinstance(inner, nn.Module):
+            return module
+        module = inner
 
 
 def protect_patterns(model: nn.Module, protect: Iterable[str]) -> tuple[str, ...]:
     """Return patterns of all layers that are to be protected.
-
-    Args:
-        model: The model.
-        protect: Names of layers or modules, or patterns of them.
 
     Raises:
         UsageError: One matches nothing.
@@ -271,8 +266,7 @@ def _initial_dims(model: nn.Module, name: str, tensor: TensorShape, space: Label
     The kernel of a convolution never does, and leaving it unlabelled lets weights be flattened
     (spectral norm) without confusion.
     """
-    module, parametrized, _ = name.partition(".parametrizations.")
-    owner = model.get_submodule(module if parametrized else name.rpartition(".")[0])
+    owner = model.get_submodule(owner_of(name))
     tracked = 2 if isinstance(owner, nn.modules.conv._ConvNd) else len(tensor.shape)
     return tuple(
         space.fresh(size) if size > 1 and i < tracked else None
@@ -281,7 +275,7 @@ def _initial_dims(model: nn.Module, name: str, tensor: TensorShape, space: Label
 
 
 class _ToClasses:
-    """Puts classes in place of labels, anywhere in tuples, mappings and data classes."""
+    """Puts classes in place of labels, anywhere in sequences, mappings and data classes."""
 
     def __init__(self, class_of: LabelArray) -> None:
         self._class_of = class_of
@@ -299,8 +293,8 @@ class _ToClasses:
         if isinstance(value, Record):  # by far the most
             outputs = ((shape, tuple(map(self, dims))) for shape, dims in value.outputs)
             return replace(value, outputs=tuple(outputs))
-        if isinstance(value, tuple):
-            return tuple(map(self, value))
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(self, value))
         if isinstance(value, Mapping):
             return {key: self(item) for key, item in value.items()}
         if is_dataclass(value) and not isinstance(value, type):
@@ -341,8 +335,7 @@ def slim_meta_copy(model: nn.Module, graph: ChannelGraph, alive: Alive) -> nn.Mo
     """Return the slim model without memory: meta tensors of the right shapes."""
 
     def replace(name: str, tensor: Tensor) -> Tensor:
-        pairs = zip(tensor.shape, graph.tensors[name], strict=True)
-        shape = [size if dim is None else int(alive[dim].sum()) for size, dim in pairs]
+        shape = slim_shape(graph.extent(name), alive)
         return torch.empty(shape, dtype=tensor.dtype, device="meta")
 
     return rebuild_slim(model, graph, alive, replace)
@@ -351,14 +344,7 @@ def slim_meta_copy(model: nn.Module, graph: ChannelGraph, alive: Alive) -> nn.Mo
 def rebuild_slim(
     model: nn.Module, graph: ChannelGraph, alive: Alive, replace: Callable[[str, Tensor], Tensor]
 ) -> nn.Module:
-    """Return a copy of a model with the channels that live, and with counts that agree with them.
-
-    Args:
-        model: The full model.
-        graph: Its channel graph.
-        alive: Which classes stay.
-        replace: Makes the replacement of a named parameter or buffer.
-    """
+    """Return a copy of a model with the living channels, and with counts that agree with them."""
     widths: dict[str, int] = {}  # channels that enter each leaf module, where they can be fewer
     for call in (call for label_pass in graph.passes.values() for call in label_pass.calls):
         channels = call.inputs[_CHANNELS.get(call.kind, 1)] if len(call.inputs) > 1 else 0

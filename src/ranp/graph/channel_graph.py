@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -68,8 +68,8 @@ class ChannelGraph:
     shapes: Mapping[str, TensorShape]
     pinned: Mapping[int, str]
     classes: int
-    calls: tuple[ModuleCall, ...]
-    contractions: tuple[Contraction, ...]
+    calls: Sequence[ModuleCall]
+    contractions: Sequence[Contraction]
     inputs: Inputs
     notes: tuple[str, ...] = ()
     passes: Mapping[Mode, Pass] = field(default_factory=dict, repr=False)
@@ -102,6 +102,11 @@ class ChannelGraph:
         """Shapes of the full network's parameters and buffers, by name."""
         return {name: tensor.shape for name, tensor in self.shapes.items()}
 
+    def extent(self, name: str) -> Extent:
+        """Return the shape of a parameter or buffer, with classes where it can shrink."""
+        pairs = zip(self.shapes[name].shape, self.tensors[name], strict=True)
+        return tuple(size if classes is None else classes for size, classes in pairs)
+
     @property
     def neurons(self) -> int:
         """The number of neurons: output channels of all layers."""
@@ -120,13 +125,15 @@ class ChannelGraph:
         return [n for n, layer in self.layers.items() if not alive[layer.neurons].any()]
 
 
+def slim_shape(extent: Extent, alive: Alive) -> tuple[int, ...]:
+    """Return the sizes of an extent when only some classes live."""
+    return tuple(size if isinstance(size, int) else int(alive[size].sum()) for size in extent)
+
+
 def measure(extent: Extent, alive: Alive) -> Count:
     """Return the number of elements of an extent when only some classes live.
 
-    Args:
-        extent: Sizes, and the classes along dimensions that can be slimmed.
-        alive: Living classes; or several choices of them, [classes, choices], which gives a number
-            for each.
+    For several choices of living classes, [classes, choices], it is a number for each.
     """
     product: Count = 1
     for size in extent:

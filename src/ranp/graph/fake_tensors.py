@@ -6,12 +6,16 @@ simulated training step. Results that are certain to be the same are created her
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
@@ -19,6 +23,22 @@ from torch._subclasses.fake_tensor import (
 )
 
 _CPU = torch.device("cpu")
+
+
+@contextmanager
+def quiet_fake_mode() -> Iterator[FakeTensorMode]:
+    """Enter a mode of fake tensors, without warnings and without its log.
+
+    Warnings are about values, and there are none; operations that fail are for us to report.
+    """
+    log = logging.getLogger(fake_tensor.__name__)
+    was_disabled, log.disabled = log.disabled, True
+    try:
+        with warnings.catch_warnings(), FakeTensorMode(allow_non_fake_inputs=True) as mode:
+            warnings.simplefilter("ignore")
+            yield mode
+    finally:
+        log.disabled = was_disabled
 
 
 def fake_empty(
@@ -39,13 +59,7 @@ def fake_empty_like(x: FakeTensor) -> FakeTensor:
 
 
 def view_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the result of a view of a fake tensor; None if the operation is not a view.
-
-    Args:
-        func: An ATen operation, below autograd.
-        args: Its arguments by position.
-        kwargs: Its arguments by name.
-    """
+    """Return the result of a view of a fake tensor; None if the operation is not a view."""
     if not _is_view(func) or not args:
         return None
     x = args[0]

@@ -44,12 +44,7 @@ Shortcut = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
 @dataclass(frozen=True)
 class Tiled:
-    """A tensor at another size: its values are repeated, or cut off.
-
-    Attributes:
-        tensor: The tensor.
-        shape: The shape to bring it to.
-    """
+    """A tensor brought to another shape: its values are repeated, or cut off."""
 
     tensor: Tensor
     shape: tuple[int, ...]
@@ -116,20 +111,19 @@ class KnownValues:
         outputs = [*returned, *mutated]
         if described is None:
             for tensor in outputs:
-                self._numbers.pop(_key(tensor), None)
+                self._numbers.pop(_storage_key(tensor), None)
         elif outputs:
             for tensor in outputs:
-                self._number(tensor)
+                self._track(tensor)
             views = tuple(map(self._describe, returned))
-            written = frozenset(self._numbers[_key(tensor)][0] for tensor in outputs)
+            written = frozenset(self._numbers[_storage_key(tensor)][0] for tensor in outputs)
             self._calls.append(_Call(func, described, views, written))
         return out
 
     def receive(self, leaf: Any) -> Any:
         """Return a fake tensor for a shape, or for a tensor whose values are known if asked for.
 
-        Args:
-            leaf: A tensor, a tensor at another size, or a shape; anything else is left as it is.
+        Anything else is left as it is.
         """
         if isinstance(leaf, TensorShape):
             return torch.empty(leaf.shape, dtype=leaf.dtype)
@@ -138,7 +132,7 @@ class KnownValues:
         if not isinstance(leaf, Tiled):
             return leaf
         fake = torch.empty(leaf.shape, dtype=leaf.tensor.dtype)
-        self._number(fake)
+        self._track(fake)
         view = self._describe(fake)
         self._calls.append(_Call(leaf, ((), {}), (view,), frozenset((view.storage,))))
         return fake
@@ -147,12 +141,12 @@ class KnownValues:
         if _has_no_values(func) or not all(map(_is_fake, mutated)):
             return False
         return func._schema.name in _LIKE or all(
-            not _is_fake(tensor) or _key(tensor) in self._numbers for tensor in inputs
+            not _is_fake(tensor) or _storage_key(tensor) in self._numbers for tensor in inputs
         )
 
-    def _number(self, tensor: Tensor) -> None:
+    def _track(self, tensor: Tensor) -> None:
         """Give a storage a number of its own for as long as it lives."""
-        key = _key(tensor)
+        key = _storage_key(tensor)
         if key not in self._numbers:
             freed = partial(lambda numbers, key, _: numbers.pop(key, None), self._numbers, key)
             self._numbers[key] = (self._made, weakref.ref(tensor.untyped_storage(), freed))
@@ -161,7 +155,7 @@ class KnownValues:
     def _describe(self, leaf: Any) -> Any:
         if not isinstance(leaf, Tensor) or not _is_fake(leaf):
             return leaf
-        number, _ = self._numbers.get(_key(leaf), (-1, None))
+        number, _ = self._numbers.get(_storage_key(leaf), (-1, None))
         size = leaf.untyped_storage().nbytes()
         shape, stride = tuple(leaf.shape), tuple(leaf.stride())
         return _View(number, shape, stride, int(leaf.storage_offset()), leaf.dtype, size)
@@ -180,16 +174,16 @@ class KnownValues:
                 returned = operands((_run(call.func, call.args, storages),))
                 for view, tensor in zip(call.outputs, returned, strict=True):
                     if view.storage not in storages:
-                        _real(view, storages).copy_(tensor)
+                        _materialize(view, storages).copy_(tensor)
             return _run(func, described, storages)
 
 
 def _run(func: Any, described: Any, storages: dict[int, torch.UntypedStorage]) -> Any:
-    args, kwargs = pytree.tree_map_only(_View, lambda view: _real(view, storages), described)
+    args, kwargs = pytree.tree_map_only(_View, lambda view: _materialize(view, storages), described)
     return func(*args, **kwargs)
 
 
-def _real(view: _View, storages: dict[int, torch.UntypedStorage]) -> Tensor:
+def _materialize(view: _View, storages: dict[int, torch.UntypedStorage]) -> Tensor:
     """Return the real tensor of a view; allocate its storage if there is none yet."""
     storage = storages.get(view.storage)
     if storage is None:
@@ -234,5 +228,5 @@ def _is_fake(tensor: Tensor) -> bool:
     return isinstance(tensor, fake_tensor.FakeTensor)
 
 
-def _key(tensor: Tensor) -> int:
+def _storage_key(tensor: Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)

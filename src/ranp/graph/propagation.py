@@ -103,13 +103,13 @@ class Contraction:
 
 @dataclass(frozen=True)
 class Pass:
-    """Everything one forward left behind."""
+    """Everything that is found in one forward."""
 
-    records: tuple[Record, ...]
-    layers: tuple[LayerCall, ...]
-    calls: tuple[ModuleCall, ...]
-    channels: tuple[ModuleChannels, ...]
-    contractions: tuple[Contraction, ...]
+    records: list[Record] = field(default_factory=list)
+    layers: list[LayerCall] = field(default_factory=list)
+    calls: list[ModuleCall] = field(default_factory=list)
+    channels: list[ModuleChannels] = field(default_factory=list)
+    contractions: list[Contraction] = field(default_factory=list)
 
 
 class Propagator:
@@ -123,11 +123,7 @@ class Propagator:
         self.decisions = decisions
         self.protect = protect
         self.path = ""
-        self._records: list[Record] = []
-        self._layers: list[LayerCall] = []
-        self._calls: list[ModuleCall] = []
-        self._channels: list[ModuleChannels] = []
-        self._contractions: list[Contraction] = []
+        self._found = Pass()
         self._weights: Mapping[str, Tensor] = {}
         # By the tensor's id: the recording keeps all tensors alive.
         self._dims: dict[int, Dims] = {}
@@ -137,12 +133,7 @@ class Propagator:
         self._reading: Hashable | None = None
 
     def run(self, recording: Recording, labels: Mapping[str, Dims]) -> Pass:
-        """Go through one forward.
-
-        Args:
-            recording: The forward.
-            labels: The labels of the parameters and buffers by name.
-        """
+        """Go through one forward."""
         self._weights = recording.tensors
         for name, tensor in self._weights.items():
             self._dims[id(tensor)] = labels[name]
@@ -157,13 +148,7 @@ class Propagator:
                 self._end(event)
         for dim in (d for tensor in recording.outputs for d in self.dims(tensor)):
             self.space.pin(dim, IS_OUTPUT)
-        return Pass(
-            tuple(self._records),
-            tuple(self._layers),
-            tuple(self._calls),
-            tuple(self._channels),
-            tuple(self._contractions),
-        )
+        return self._found
 
     @property
     def place(self) -> str:
@@ -215,7 +200,7 @@ class Propagator:
         self.space.mark_neurons(out)
         if any(fnmatchcase(name, pattern) for pattern in self.protect):
             self.space.pin(out, "it is protected by the user")
-        self._layers.append(LayerCall(name, out, inp, groups))
+        self._found.layers.append(LayerCall(name, out, inp, groups))
 
     def _layer_name(self, weight: Tensor) -> str:
         """Return the running layer; for a weight used elsewhere its owner, else its own name."""
@@ -227,7 +212,7 @@ class Propagator:
 
     def add_contraction(self, *extent: int | LabelArray) -> None:
         """Record a sum of products for the resource counters."""
-        self._contractions.append(Contraction(self.path, extent))
+        self._found.contractions.append(Contraction(self.path, extent))
 
     # What happens during the forward.
 
@@ -245,11 +230,11 @@ class Propagator:
             return
         if not call.is_leaf:
             sides = [tuple(map(self._channels_of, side)) for side in (call.inputs, call.outputs)]
-            self._channels.append(ModuleChannels(call.path, *sides))
+            self._found.channels.append(ModuleChannels(call.path, *sides))
         elif call.inputs and call.outputs:
             kind = call.kind.removeprefix("Parametrized")
             extents = self.extent(call.inputs[0]), self.extent(call.outputs[0])
-            self._calls.append(ModuleCall(call.path, kind, *extents))
+            self._found.calls.append(ModuleCall(call.path, kind, *extents))
 
     def _channels_of(self, tensor: Tensor) -> int | LabelArray:
         """Return the channels of a tensor; none where it has no dimension for them."""
@@ -270,7 +255,7 @@ class Propagator:
             self._dims[id(tensor)] = dims
             described.append((tuple(tensor.shape), dims))
         self._inherit_origin(operation)
-        self._records.append(
+        self._found.records.append(
             Record(operation.name, self._site, self._reading, recorded.numbers, tuple(described))
         )
 
@@ -306,7 +291,8 @@ class Propagator:
         free = [dim[self.space.prunable(dim)] for dim in labelled]
         met = {root for dim in free for root in self.space.find(dim).tolist()}
         if met:
-            feeding = [c.name for c in self._layers if met & set(self.space.find(c.out).tolist())]
+            layers = self._found.layers
+            feeding = [c.name for c in layers if met & set(self.space.find(c.out).tolist())]
             raise TraceError(
                 f"no rule for the operation {operation.name} in {self.place}: either protect the "
                 f"layers that feed it (protect={list(dict.fromkeys(feeding))}) or add a rule with "

@@ -62,13 +62,7 @@ Event = RecordedOperation | ModuleBegin | ModuleEnd
 
 @dataclass(frozen=True)
 class Recording:
-    """A forward.
-
-    Attributes:
-        tensors: The model's parameters and buffers by name.
-        events: What happened, in order.
-        outputs: Output tensors of the model.
-    """
+    """A forward: parameters and buffers by name, what happened in order, and the outputs."""
 
     tensors: Mapping[str, Tensor]
     events: tuple[Event, ...]

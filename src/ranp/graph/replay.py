@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
@@ -35,27 +35,14 @@ class Divergence(TraceError):
 
 
 def check(slim: nn.Module, graph: ChannelGraph, alive: Alive) -> None:
-    """Run a slim model on fake tensors and compare it with the graph; raise `Divergence`.
-
-    Args:
-        slim: The slim model; it is not touched.
-        graph: The channel graph of the full model.
-        alive: Which classes live in the slim model.
-    """
+    """Run a slim model on fake tensors and compare it with the graph; raise `Divergence`."""
     check_copies(lambda: meta_copy(slim), graph, alive, graph.passes)
 
 
 def check_copies(
     make_slim: Callable[[], nn.Module], graph: ChannelGraph, alive: Alive, modes: Iterable[Mode]
 ) -> None:
-    """Run copies of a slim model on fake tensors, one in each mode; raise `Divergence`.
-
-    Args:
-        make_slim: Makes a copy without data; what its forward stores in it stays there.
-        graph: The channel graph of the full model.
-        alive: Which classes live in the slim model.
-        modes: The modes.
-    """
+    """Run copies of a slim model without data, one in each mode; raise `Divergence`."""
     for mode in modes:
         slim = make_slim()
         shapes = {
@@ -75,7 +62,7 @@ class _Replay(Tracer):
     """Compares every operation with its record."""
 
     def __init__(
-        self, model: nn.Module, graph: ChannelGraph, records: tuple[Record, ...], alive: Alive
+        self, model: nn.Module, graph: ChannelGraph, records: Sequence[Record], alive: Alive
     ) -> None:
         super().__init__(model)
         self._graph = graph

@@ -22,6 +22,12 @@ def named_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     yield from model.named_buffers()
 
 
+def owner_of(name: str) -> str:
+    """Return the module of a parameter or buffer; those of a parametrization are its module's."""
+    module, parametrized, _ = name.partition(".parametrizations.")
+    return module if parametrized else name.rpartition(".")[0]
+
+
 def tensor_shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a model's parameters and buffers, by name."""
     return {name: tuple(tensor.shape) for name, tensor in named_tensors(model)}
@@ -84,13 +90,8 @@ def rebuild(
 
     The full-size tensors are never copied: deep copying finds their replacements already made.
     Forward and backward hooks are copied as deep copying does: functions are shared, bound
-    methods of the model's own modules are bound to the copies.
-
-    Args:
-        model: The model to copy.
-        replace: Makes the replacement of a named parameter or buffer.
-        widths: New channel numbers for modules that have no tensor to read them from
-            (normalisation without weights).
+    methods of the model's own modules are bound to the copies. Modules that have no tensor to
+    read their channel number from (normalization without weights) take it from `widths`.
     """
     memo: dict[int, object] = {}
     for name, tensor in named_tensors(model):

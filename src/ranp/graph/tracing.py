@@ -6,8 +6,6 @@ the values of tensors.
 
 from __future__ import annotations
 
-import logging
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +18,7 @@ from torch._subclasses import fake_tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from ranp.errors import RanpError, TraceError
-from ranp.graph.fake_tensors import device_of, fake_empty, view_of
+from ranp.graph.fake_tensors import device_of, fake_empty, quiet_fake_mode, view_of
 from ranp.graph.inputs import Inputs, TensorShape
 from ranp.graph.known_outputs import known_output
 from ranp.graph.known_values import VALUE_DEPENDENT
@@ -104,13 +102,7 @@ class Tracer(TorchDispatchMode):
         return describe_place(self.path)
 
     def forward(self, tensors: Mapping[str, TensorShape], inputs: Inputs, mode: Mode) -> Any:
-        """Call the model; a forward that raises comes out as `TraceError`.
-
-        Args:
-            tensors: The shapes of its parameters and buffers by name.
-            inputs: What to call it with.
-            mode: Train or eval mode, and what is switched.
-        """
+        """Call the model; a forward that raises comes out as `TraceError`."""
         if mode.switch is not None:
             module, _, name = mode.switch[0].rpartition(".")
             setattr(self.model.get_submodule(module), name, mode.switch[1])
@@ -190,7 +182,7 @@ class Tracer(TorchDispatchMode):
                 return func(*args, **kwargs)
         known = view_of(func, args, kwargs)
         if known is None:
-            known = known_output(func._schema.name, args, kwargs)
+            known = known_output(func, args, kwargs)
         return func(*args, **kwargs) if known is None else known
 
 
@@ -216,21 +208,11 @@ def _fake(shape: TensorShape, mode: fake_tensor.FakeTensorMode) -> Tensor:
 def _fake_tensors() -> Iterator[fake_tensor.FakeTensorMode]:
     """Set up what a forward on fake tensors runs under."""
     fast_path = torch.backends.mha.get_fastpath_enabled()
-    log = logging.getLogger(fake_tensor.__name__)
-    was_disabled = log.disabled
     torch.backends.mha.set_fastpath_enabled(False)  # it hides attention in one opaque operation
-    log.disabled = True  # it reports operations that fail; that is for us to do
     try:
-        with (
-            warnings.catch_warnings(),
-            torch.no_grad(),
-            # Below autograd, tensors keep their identity through views, and operations arrive
-            # whole (`instance_norm` as such, not as the reshapes it is made of).
-            torch._C._AutoDispatchBelowAutograd(),
-            fake_tensor.FakeTensorMode(allow_non_fake_inputs=True) as mode,
-        ):
-            warnings.simplefilter("ignore")  # they are about values, and there are none here
+        # Below autograd, tensors keep their identity through views, and operations arrive whole
+        # (`instance_norm` as such, not as the reshapes it is made of).
+        with torch.no_grad(), torch._C._AutoDispatchBelowAutograd(), quiet_fake_mode() as mode:
             yield mode
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_path)
-        log.disabled = was_disabled

@@ -39,9 +39,6 @@ def power(exponent: float) -> Selection:
     and :math:`k` is such that :math:`\sum_l p_l n_l = (1 - \kappa) \sum_l n_l` at the sparsity
     :math:`\kappa`. With :math:`a = 0` every layer keeps the same share; :math:`a < 0` keeps the
     expensive layers wide, :math:`a > 0` the cheap ones. Layers that are tied have one share.
-
-    Args:
-        exponent: The exponent :math:`a`.
     """
 
     def select(chooser: Chooser, sparsity: float) -> Alive:
@@ -87,11 +84,7 @@ def allocate(
 ) -> Alive:
     """Keep shares proportional to weights, clipped to one; the first channels of every group.
 
-    Args:
-        graph: Channel graph of the full network.
-        groups: Its channel groups.
-        weights: Positive weight of every group.
-        sparsity: Share of all removable channels to remove.
+    The sparsity is a share of all removable channels.
 
     Returns:
         The living channels; never none of a group.
@@ -122,10 +115,6 @@ def tilted_weights(chooser: Chooser, alive: Alive) -> dict[str, list[float]]:
 
     Groups with expensive channels (high resolution) are made wider or narrower against those
     with cheap ones, and early ones (an encoder) against late ones (a decoder).
-
-    Args:
-        chooser: Chooser of the network.
-        alive: The allocation.
     """
     groups, order = chooser.channel_groups, list(chooser.graph.layers)
     shares = np.array([alive[group.classes].mean() for group in groups])
@@ -146,12 +135,7 @@ def _scaled_to_plus_minus_one(values: Shares) -> Shares:
 
 
 def thin_layers(graph: ChannelGraph, alive: Alive) -> list[str]:
-    """Return warnings about layers that are left too thin, one line each.
-
-    Args:
-        graph: Channel graph of the full network.
-        alive: The living channels.
-    """
+    """Return warnings about layers that are left too thin, one line each."""
     layers, single, notes = graph.layers.items(), single_neuron_layers(graph, alive), []
     if single:
         named = first_of([f"'{name}'" for name in single], 1)
@@ -189,10 +173,6 @@ def network_floors(graph: ChannelGraph, groups: Sequence[ChannelGroup]) -> dict[
     No layer keeps a single neuron, and what a last layer reads has as many channels as that layer
     has outputs (classes), or a quarter of what it reads in the full network if that is less: a head
     with four classes behind three channels cannot tell all of them apart.
-
-    Args:
-        graph: Channel graph of the full network.
-        groups: Its channel groups.
     """
     floors = {name: min(2, len(layer)) for name, layer in graph.layers.items()}
     for head in graph.layers.values():

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from ranp.errors import UsageError
+from ranp.errors import UsageError, check_one_of
 from ranp.pruning.coupling import Coupling, Floor
 from ranp.pruning.equations import check_lambda
 from ranp.pruning.methods import Method, find_method
@@ -50,9 +50,7 @@ class Choice:
             raise UsageError(f"floor must not be negative, and be whole, got {self.floor!r}")
         if not isinstance(self.multiple, int | np.integer) or self.multiple < 1:
             raise UsageError(f"multiple must be at least 1, and be whole, got {self.multiple!r}")
-        if self.coupling not in get_args(Coupling):
-            known = ", ".join(get_args(Coupling))
-            raise UsageError(f"coupling must be one of {known}, got '{self.coupling}'")
+        check_one_of("coupling", self.coupling, get_args(Coupling))
         check_lambda(self.lam)
         if isinstance(self.resource, str) and find_resource(self.resource).layer_costs is None:
             raise UsageError(f"resource '{self.resource}' has no cost per layer; use another")
@@ -61,12 +59,10 @@ class Choice:
     def make(
         cls,
         method: str | Method = "ranp-f",
+        *,
         lam: float | None = None,
-        resource: str | Mapping[str, float] | None = None,
-        coupling: Coupling = "paper",
         floor: Floor = 0,
-        multiple: int = 1,
-        seed: int = 0,
+        **settings: Any,
     ) -> Choice:
         """Build a choice from the keywords of `ranp.prune`; lambda is the paper's if None.
 
@@ -76,15 +72,14 @@ class Choice:
         if not isinstance(row, Method):
             raise UsageError(f"method must be a name, such as 'ranp-f', got {method!r}")
         lam = DEFAULT_LAMBDA if lam is None else lam
-        return cls(row, lam, resource, coupling, floor or row.floor, multiple, seed)
+        return cls(row, lam, floor=floor or row.floor, **settings)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all but the method as plain values, for a plan's settings."""
+        resource = self.resource
         return {
             "lambda": self.lam,
-            "resource": dict(self.resource)
-            if isinstance(self.resource, Mapping)
-            else self.resource,
+            "resource": dict(resource) if isinstance(resource, Mapping) else resource,
             "coupling": self.coupling,
             "floor": self.floor,
             "multiple": self.multiple,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ranp.errors import InfeasibleError, IntegrityError, UsageError
+from ranp.errors import InfeasibleError, IntegrityError, UsageError, check_one_of
 from ranp.graph import Alive, ChannelGraph
 from ranp.pruning.allocation import marginal_costs, network_floors
 from ranp.pruning.choice import Choice
@@ -65,6 +65,10 @@ class Chooser:
             raise IntegrityError("the scores are of another network; score this one")
         if isinstance(self.choice.resource, Mapping):
             check_costs(self.choice.resource, self.graph.layers)
+
+    def with_settings(self, **settings: Any) -> Chooser:
+        """Return a chooser of the same network and scores with other settings of the choice."""
+        return replace(self, choice=replace(self.choice, **settings))
 
     @cached_property
     def importance(self) -> NeuronScores:
@@ -199,10 +203,6 @@ class Chooser:
     def shortfall(self, sparsity: float, alive: Alive) -> str | None:
         """Return by how much fewer neurons are removed than was asked for, and what would do.
 
-        Args:
-            sparsity: What was asked for.
-            alive: The channels that live.
-
         Returns:
             None if it is reached, to 0.02, or where sparsity is not a share of neurons.
         """
@@ -211,7 +211,7 @@ class Chooser:
         if removed >= sparsity - _TOLERATED_SHORTFALL or not isinstance(selected, dict):
             return None
         coupling, floor = REACHING
-        tied = replace(self, choice=replace(self.choice, coupling=coupling, floor=floor))
+        tied = self.with_settings(coupling=coupling, floor=floor)
         with_tied = self.share_removed(tied.choose(sparsity))
         setting = f"coupling='{coupling}', floor='{floor}'"
 
@@ -251,8 +251,7 @@ class Chooser:
                 f"{self.choice.method.name} leaves no neuron in layer '{empty[0]}' at any "
                 "sparsity: its outputs are not used; keep neurons in every layer with floor='auto'"
             )
-        if rule not in _FEASIBLE:
-            raise UsageError(f"rule must be one of {', '.join(_FEASIBLE)}, got '{rule}'")
+        check_one_of("rule", rule, _FEASIBLE)
         return bisect(partial(_FEASIBLE[rule], self))
 
 

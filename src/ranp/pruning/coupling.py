@@ -82,11 +82,6 @@ def couple(graph: ChannelGraph, retained: Retained, groups: Sequence[ChannelGrou
     decides which. Where a channel class holds several neurons of one layer (group norm and grouped
     convolutions tie them), the layer keeps as many classes as its count of retained neurons fills,
     those with the largest share of them. Pinned channels, the last layer's among them, always stay.
-
-    Args:
-        graph: The channel graph.
-        retained: Neurons that each layer retains by its own mask (Eq. 11).
-        groups: `channel_groups(graph)`.
     """
     alive = ~graph.removable
     for group in groups:
@@ -146,13 +141,10 @@ def round_up_to_multiple(
 
 
 def share_scores(graph: ChannelGraph, s: NeuronScores, coupling: Coupling) -> NeuronScores:
-    """Give all neurons of a channel class one score, so that any ranking treats them alike.
+    """Give all neurons of a channel class the sum, max or mean of their scores.
 
-    Args:
-        graph: The channel graph.
-        s: Importance of every neuron.
-        coupling: "sum", "max" or "mean" of the scores of a class. "paper" leaves them as they are:
-            there tied layers are reconciled after the ranking, by `couple`.
+    So any ranking treats them alike. The coupling "paper" leaves scores as they are: there tied
+    layers are reconciled after the ranking, by `couple`.
     """
     if coupling == "paper":
         return s

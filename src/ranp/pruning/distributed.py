@@ -42,11 +42,9 @@ def own_batches(loader: Iterable[Any], done: int, limit: int | None) -> Iterator
     `DistributedSampler` gives each process its own already. Samples that the sampler repeats so
     that all processes get as many are left out: no sample counts twice.
 
-    Args:
-        loader: Yields batches.
-        done: Batches that were scored before, by all processes together.
-        limit: How many batches there may be, of all processes together. Without one, a loader
-            that has no length is stopped, with a warning, where it seems never to end.
+    The first `done` batches were scored before. There may be `limit` batches, of all processes
+    together; without a limit, a loader that has no length is stopped, with a warning, where it
+    seems never to end.
     """
     rank, processes = rank_and_world_size()
     sampler = _distributed_sampler(loader)

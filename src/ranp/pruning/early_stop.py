@@ -43,14 +43,7 @@ class StabilityStop:
         at_least: int = MIN_BATCHES,
         at_most: int = MAX_BATCHES,
     ) -> None:
-        """Set the rule.
-
-        Args:
-            choose: Returns the living channels for scores, at the sparsity that is wanted.
-            agreement: Share of kept channels that must be the same.
-            at_least: Fewest batches before the first look.
-            at_most: Most batches; scoring stops after them, stable or not.
-        """
+        """Set the rule; `choose` returns the living channels at the sparsity that is wanted."""
         self._choose = choose
         self._wanted = agreement
         self._at_least = at_least

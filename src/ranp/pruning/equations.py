@@ -99,10 +99,6 @@ def top_k(s: NeuronScores, sparsity: float) -> Retained:
 
     k is `int(n x (1 - sparsity))`. Neurons that tie with the k-th are retained. Those that tie at
     zero have nothing to be retained for: of them only as many are as k asks for, the first ones.
-
-    Args:
-        s: Importance of every neuron.
-        sparsity: Share of neurons to remove.
     """
     retained = top_k_mask(np.concatenate(list(s.values())), sparsity)
     return split_by_layer({name: len(values) for name, values in s.items()}, retained)

@@ -32,11 +32,9 @@ class OutOfMemoryFallback:
         self.recompute = False
 
     def __call__(self, batch: Any, step: Callable[[Sequence[Part]], None]) -> None:
-        """Run a step on a batch, again with smaller parts if memory runs out.
+        """Run a step on the parts of a batch, again with smaller ones if memory runs out.
 
-        Args:
-            batch: The batch.
-            step: Takes the parts of the batch; must leave nothing behind when it fails.
+        The step must leave nothing behind when it fails.
         """
         while True:
             memory = checkpointed(self._model) if self.recompute else nullcontext()

@@ -30,12 +30,7 @@ class MaskGradients:
     """
 
     def __init__(self, weights: LayerWeights, statistics: Sequence[Statistic]) -> None:
-        """Start with no batches.
-
-        Args:
-            weights: Weights of the model to score.
-            statistics: What is gathered; those of kind `PerBatch` come in through `add`.
-        """
+        """Start with no batches."""
         self._weights = weights
         self._statistics = [each for each in statistics if isinstance(each, PerGradient)]
         self._layers_of: dict[nn.Parameter, list[str]] = {}
@@ -63,11 +58,7 @@ class MaskGradients:
 
     @contextmanager
     def batch(self, number: int) -> Iterator[None]:
-        """Gather one batch: what is gathered inside counts only when the batch is complete.
-
-        Args:
-            number: Number of the batch, from 1; errors name it.
-        """
+        """Gather one batch: what is gathered inside counts only when the batch is complete."""
         self._number = number
         try:
             with ExitStack() as stack:
@@ -88,12 +79,7 @@ class MaskGradients:
 
     @contextmanager
     def part(self, *, ends: bool) -> Iterator[None]:
-        """Gather a part of a batch.
-
-        Args:
-            ends: Whether magnitudes are taken of the gradient up to here. If not, it goes on in
-                the next part.
-        """
+        """Gather a part of a batch; unless it `ends` there, the gradient goes on in the next."""
         self._ends = ends
         self._watched = set()
         with parametrize.cached():

@@ -114,7 +114,7 @@ _TABLE = (
     Method("flat", "one width for all layers, at the FLOPs of ranp-f", selection=flat(_RANP_F)),
 )
 
-METHODS: dict[str, Method] = {}
+METHODS: dict[str, Method] = {row.name: row for row in _TABLE}
 """The known methods, by name."""
 
 
@@ -127,18 +127,10 @@ def register_method(method: Method) -> Method:
     return register(METHODS, method.name, method, "method")
 
 
-for _row in _TABLE:
-    register_method(_row)
-
-
 def find_method(name: str, also: Iterable[str] = ()) -> Method:
     """Return the method of that name, or raise an error that suggests the closest.
 
-    "power:-0.5" is the method "power" with another exponent.
-
-    Args:
-        name: Name of the method.
-        also: Other names to suggest.
+    "power:-0.5" is the method "power" with another exponent. Names in `also` are suggested too.
     """
     family, colon, exponent = name.partition(":")
     if colon and family == "power":

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from ranp._version import __version__
-from ranp.errors import IntegrityError, UsageError
+from ranp.errors import IntegrityError, UsageError, check_one_of
 from ranp.graph import ChannelGraph, check_values, unwrap
 from ranp.graph.surgery import training_mode
 from ranp.pruning.batches import (
@@ -52,30 +52,17 @@ def score(
     resume: Scores | None = None,
     source: Mapping[str, Any] | None = None,
 ) -> Scores:
-    """Score every neuron of a network over a loader's batches.
+    """Score every neuron of a network, which is not changed, over a loader's batches.
 
     Under `torch.distributed` each process takes its share of the batches, nothing is padded, and
     one sum over processes gives all of them the same scores. Random numbers (dropout) depend on
     the seed and the batch's number alone: it does not matter which process scores a batch, or
     whether scoring was resumed before it.
 
-    Args:
-        model: Model to score; it is not changed.
-        graph: Its channel graph.
-        loader: Yields batches. None scores by the weights alone (`magnitude`, `synflow`).
-        forward: `forward(model, batch)` -> scalar loss.
-        methods: Methods that the scores must serve; `mpmg`, `mnmg` and `magnitude` are gathered
-            in any case (see `Scores`).
-        weights: Weights to score with (see `scoring_state`).
-        batches: Most batches to score; all if None.
-        per: "sample" passes the samples of a batch one by one, as the paper does, and takes a
-            magnitude of each: the choice settles with fewer batches, and does not depend on how
-            large they are.
-        enough: Called with the scores of this process after each batch; returns whether to stop.
-        seed: Seed of fresh weights and dropout.
-        resume: Scores to go on from: as many batches are skipped, and the sums are added.
-        source: Description of the batches, kept with the scores: scores of another source cannot
-            be added to them.
+    The arguments are those of `ranp.pipeline.Scoring`. `forward(model, batch)` returns a scalar
+    loss; without a loader the weights alone are scored (`magnitude`, `synflow`). `enough` is called
+    with the scores of this process after each batch, and returns whether to stop. From `resume` as
+    many batches are skipped, and its sums are added; scores of another `source` cannot be added.
 
     Raises:
         UsageError: An empty loader, a batch or loss of the wrong form, or scores to go on from
@@ -85,8 +72,7 @@ def score(
     check_batches(batches)
     if not isinstance(seed, int | np.integer) or not 0 <= seed < 2**63:
         raise UsageError(f"seed must be between 0 and 2^63 - 1, got {seed!r}")
-    if per not in get_args(Per):
-        raise UsageError(f"per must be one of {', '.join(get_args(Per))}, got '{per}'")
+    check_one_of("per", per, get_args(Per))
     statistics = statistics_for(methods)
     own_passes = [each for each in statistics if isinstance(each, PerBatch)]
     model = unwrap(model)

@@ -155,29 +155,24 @@ class Scores:
         tensors, metadata = load_tensors(path, "scores")
         about = parse_metadata(metadata, "ranp", "scores", path)
         fan_in = dict(about["fan_in"])
-        groups: dict[str, dict[str, dict[str, Tensor]]] = {}
-        for key, tensor in tensors.items():
-            group, statistic, layer = [*key.split("/", 2), "", ""][:3]
-            if group not in _GROUPS or layer not in fan_in or not bool(tensor.isfinite().all()):
+        parts = {key: [*key.split("/", 2), "", ""][:3] for key in tensors}
+        for key, (group, _, layer) in parts.items():
+            if group not in _GROUPS or layer not in fan_in or not tensors[key].isfinite().all():
                 raise IntegrityError(
                     f"scores '{path}' are not valid: field '{key}' must be finite statistics of a "
                     "layer; score again"
                 )
-            groups.setdefault(group, {}).setdefault(statistic, {})
-        for group, statistics in groups.items():
-            for statistic, by_layer in statistics.items():
-                for layer in fan_in:  # rankings want the order of the layers, a file has its own
-                    key = f"{group}/{statistic}/{layer}"
-                    if key in tensors:
-                        by_layer[layer] = tensors[key]
+        groups: dict[str, dict[str, dict[str, Tensor]]] = {group: {} for group in _GROUPS}
+        order = {layer: number for number, layer in enumerate(fan_in)}
+        for key in sorted(parts, key=lambda key: order[parts[key][2]]):  # a file has its own order
+            group, statistic, layer = parts[key]
+            groups[group].setdefault(statistic, {})[layer] = tensors[key]
         return cls(
-            batches=about["batches"],
-            fan_in=fan_in,
-            sums=groups.get("sums", {}),
+            about["batches"],
+            fan_in,
             settings=about["settings"],
             fingerprint=about["fingerprint"],
-            weight_sums=groups.get("weight_sums", {}),
-            constants=groups.get("constants", {}),
+            **groups,
         )
 
 

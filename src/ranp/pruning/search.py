@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,9 +53,7 @@ def floor_sparsity(sparsity: float) -> str:
 def smallest_sparsity(chooser: Chooser, fits: Callable[[Alive], bool]) -> float | None:
     """Return the smallest feasible sparsity, to `DELTA`, whose living channels fit a budget.
 
-    Args:
-        chooser: Chooses the living channels at a sparsity.
-        fits: Whether living channels fit the budget; if so, any subset of them does too.
+    If living channels fit, any subset of them must fit too.
 
     Returns:
         None if not even those of the largest feasible sparsity fit.
@@ -78,10 +75,6 @@ def meet_budget(chooser: Chooser, budgets: Sequence[Budget]) -> tuple[float, Ali
     brought back one by one, the most expensive first, as long as the budgets allow: those of the
     step, then those next in line, until a thousandth is left. (Not where channel counts must be
     multiples of a number: one by one they would not be.)
-
-    Args:
-        chooser: Chooses the living channels at a sparsity.
-        budgets: Budgets on resources that are counted, such as "flops" or "params".
 
     Raises:
         InfeasibleError: The smallest feasible network exceeds one of them.
@@ -118,24 +111,18 @@ def _what_helps(chooser: Chooser, fits: Callable[[Alive], bool]) -> str:
         {"coupling": "mean"},
     )
     for setting in settings:
-        other = replace(chooser, choice=replace(chooser.choice, **setting))
         with suppress(InfeasibleError):
-            if smallest_sparsity(other, fits) is not None:
+            if smallest_sparsity(chooser.with_settings(**setting), fits) is not None:
                 ((name, value),) = setting.items()
                 return f"; {name}={value} would"
     return ""
 
 
 def fill_budget(chooser: Chooser, sparsity: float, spent: Callable[[Alive], float]) -> Alive:
-    """Return the channels that live at a sparsity, and those that budgets have room for besides.
+    """Return the channels that live at a sparsity, and those that budgets still have room for.
 
-    See `meet_budget`. Channels of a group cost the same: one price is computed for all, and where
-    one does not fit, none does.
-
-    Args:
-        chooser: Chooses the living channels at a sparsity.
-        sparsity: The smallest that keeps the budgets.
-        spent: Returns the largest share of a budget that channels take.
+    See `meet_budget`; `spent` returns the largest share of a budget that channels take. Channels of
+    a group cost the same: one price is computed for all, and where one does not fit, none does.
     """
     method = chooser.choice.method
     alive = chooser.choose(sparsity)
@@ -149,12 +136,14 @@ def fill_budget(chooser: Chooser, sparsity: float, spent: Callable[[Alive], floa
     for reach in (DELTA, _NEXT_IN_LINE) if method.selection.ranked else _NEXT_UNRANKED:
         waiting = np.flatnonzero(chooser.choose(max(sparsity - reach, 0.0)) & ~alive).tolist()
         firsts = {group_of[channel]: channel for channel in reversed(waiting)}
-        prices = {number: spent(_with(alive, channel)) for number, channel in firsts.items()}
+        prices = {
+            number: spent(_with_channel(alive, channel)) for number, channel in firsts.items()
+        }
         full: set[int] = set()
         for channel in sorted(waiting, key=lambda each: -prices[group_of[each]]):
             if group_of[channel] in full:
                 continue
-            if (share := spent(more := _with(alive, channel))) > 1:
+            if (share := spent(more := _with_channel(alive, channel))) > 1:
                 full.add(group_of[channel])
                 continue
             alive = more
@@ -163,7 +152,7 @@ def fill_budget(chooser: Chooser, sparsity: float, spent: Callable[[Alive], floa
     return alive
 
 
-def _with(alive: Alive, neuron: int) -> Alive:
+def _with_channel(alive: Alive, neuron: int) -> Alive:
     more = alive.copy()
     more[neuron] = True
     return more

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,11 +57,6 @@ def random(neurons: Mapping[str, int], sparsity: float, seed: int) -> Retained:
     """Remove `int(n x sparsity)` neurons at random over all layers.
 
     The generator is numpy's legacy one, as in the paper's tables.
-
-    Args:
-        neurons: Number of neurons of each layer.
-        sparsity: Share of neurons to remove.
-        seed: Seed of the generator; the paper's rows have 0.
     """
     check_sparsity(sparsity)
     n = sum(neurons.values())
@@ -96,10 +91,10 @@ def flat(reference: Method) -> Selection:
     """Return the rule that gives all layers one width, at the FLOPs of a reference method."""
 
     def select(chooser: Chooser, sparsity: float) -> Alive:
-        plain = replace(
-            chooser.choice, method=reference, resource=None, coupling="paper", floor=0, multiple=1
+        plain = chooser.with_settings(
+            method=reference, resource=None, coupling="paper", floor=0, multiple=1
         )
-        budget = chooser.costs(replace(chooser, choice=plain).choose(sparsity)).gflops
+        budget = chooser.costs(plain.choose(sparsity)).gflops
         equal = {name: np.zeros(len(layer)) for name, layer in chooser.graph.layers.items()}
 
         def narrow(share: float) -> Alive:

@@ -72,14 +72,12 @@ def remove_dead(
     """Return the channels that signals still pass through: reached from before, and needed behind.
 
     Forward first, then backward. No neuron is lost by a second turn: what a living neuron reads is
-    needed, unless readers is "all".
+    needed, unless readers is "all". `connections` say, by layer, which input channel reaches which
+    neuron.
 
-    Args:
-        graph: The channel graph.
-        connections: By layer, which input channel reaches which neuron.
-        readers: "any" keeps a neuron that one of the layers behind it needs. "all" removes one that
-            a layer behind it ignores, even if another needs it, and none in front of a depthwise
-            layer; "none" removes none for what is behind it: the paper's authors.
+    The readers "any" keep a neuron that one of the layers behind it needs. "all" removes one that a
+    layer behind it ignores, even if another needs it, and none in front of a depthwise layer;
+    "none" removes none for what is behind it: the paper's authors.
     """
     alive = graph.all_alive()
     for keep in (_reached, partial(_needed, readers=readers)):

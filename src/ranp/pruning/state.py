@@ -22,17 +22,11 @@ def scoring_state(
 ) -> Iterator[None]:
     """Put a model into the state in which it is scored, and restore it afterwards.
 
-    Train mode, as in the paper; only scored parameters ask for gradients; with "fresh" weights
-    Glorot-normal ones and batch norm scales from U(0, 1) stand in for the model's own. Modes,
-    running statistics and other buffers, `requires_grad`, gradients, weights, whatever else modules
-    remember, and the state of the random number generators are set back, whatever happens.
-
-    Args:
-        model: Model to score.
-        scored: Parameters whose gradients are needed.
-        weights: "fresh" or "orthogonal" for a network at initialization, "given" to score the
-            weights as they are.
-        seed: Seed of fresh weights and of dropout.
+    Train mode, as in the paper; only scored parameters ask for gradients. With "fresh" weights
+    Glorot-normal ones, with "orthogonal" weights such ones, and batch norm scales from U(0, 1)
+    stand in for the model's own; "given" leaves them as they are. Modes, running statistics and
+    other buffers, `requires_grad`, gradients, weights, whatever else modules remember, and the
+    state of the random number generators are set back, whatever happens.
     """
     if weights not in get_args(ScoringWeights):
         raise UsageError(f"weights must be 'fresh', 'orthogonal' or 'given', got '{weights}'")

@@ -116,9 +116,7 @@ def _is_column(classes: tuple[ClassArray | None, ...] | None, neurons: ClassArra
 def neuron_sums(weights: LayerWeights, scores: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
     """Add up what each weight scores over every neuron; layers without scores get zeros.
 
-    Args:
-        weights: Weights of the network.
-        scores: Scores of the weights, layer by layer, so that they are not all in memory at once.
+    Scores come layer by layer, so that they are not all in memory at once.
     """
     result = {n: torch.zeros(width, dtype=torch.float64) for n, width in weights.widths.items()}
     for name, score in scores:

@@ -65,10 +65,6 @@ def nearest_widths(chooser: Chooser, alive: Alive) -> Widths:
     Where the argument lists widths, each becomes what the layers that have it keep on average, all
     scaled to the nearest FLOPs; a single width becomes the one with the nearest FLOPs.
 
-    Args:
-        chooser: Chooser of the full network.
-        alive: The living channels.
-
     Raises:
         UsageError: No argument says how wide the network is.
     """
@@ -81,9 +77,9 @@ def nearest_widths(chooser: Chooser, alive: Alive) -> Widths:
         except AttributeError:
             continue
         if isinstance(full, int):
-            value, network = _single(chooser, alive, full)
+            value, network = _scaled_width(chooser, alive, full)
         elif isinstance(full, Sequence) and full and all(isinstance(n, int) for n in full):
-            value, network = _listed(chooser, alive, full)
+            value, network = _scaled_widths(chooser, alive, full)
         else:
             continue
         gflops = chooser.costs(network).gflops
@@ -96,17 +92,17 @@ def nearest_widths(chooser: Chooser, alive: Alive) -> Widths:
     )
 
 
-def _single(chooser: Chooser, alive: Alive, full: int) -> tuple[int, Alive]:
+def _scaled_width(chooser: Chooser, alive: Alive, full: int) -> tuple[int, Alive]:
     """Return the width with the nearest FLOPs, of those that leave whole numbers in all layers."""
     sizes = [len(group.classes) for group in chooser.channel_groups]
     whole = [n for n in range(1, full + 1) if all(size * n % full == 0 for size in sizes)]
-    networks = {n: _keep(chooser, [size * n // full for size in sizes]) for n in whole}
+    networks = {n: _keep_counts(chooser, [size * n // full for size in sizes]) for n in whole}
     wanted = chooser.costs(alive).gflops
     value = min(whole, key=lambda n: abs(chooser.costs(networks[n]).gflops - wanted))
     return value, networks[value]
 
 
-def _listed(chooser: Chooser, alive: Alive, full: Sequence[int]) -> tuple[list[int], Alive]:
+def _scaled_widths(chooser: Chooser, alive: Alive, full: Sequence[int]) -> tuple[list[int], Alive]:
     """Return the widths that layers of each width keep on average, and the network of them."""
     layers = chooser.graph.layers
     kept: dict[int, list[int]] = {}
@@ -121,26 +117,27 @@ def _listed(chooser: Chooser, alive: Alive, full: Sequence[int]) -> tuple[list[i
             step[width] = math.lcm(step.get(width, 1), max(width // len(group.classes), 1))
     means = {width: float(np.mean(numbers)) for width, numbers in kept.items()}
     wanted = chooser.costs(alive).gflops
-    best: tuple[float, dict[int, int], Alive] | None = None
-    for scale in _SCALES:
-        slim = {
+
+    def scaled(scale: float) -> dict[int, int]:
+        return {
             width: min(max(round(scale * mean / step.get(width, 1)), 1) * step.get(width, 1), width)
             for width, mean in means.items()
         }
+
+    def network(slim: dict[int, int]) -> Alive:
         counts = []
         for group in chooser.channel_groups:
             width = max((len(layers[name]) for name in group.positions), default=1)
             counts.append(round(len(group.classes) * slim.get(width, width) / width))
-        network = _keep(chooser, counts)
-        off = abs(chooser.costs(network).gflops - wanted)
-        if best is None or off < best[0]:
-            best = (off, slim, network)
-    assert best is not None
-    _, slim, network = best
-    return [slim.get(width, width) for width in full], network
+        return _keep_counts(chooser, counts)
+
+    slim = min(
+        map(scaled, _SCALES), key=lambda slim: abs(chooser.costs(network(slim)).gflops - wanted)
+    )
+    return [slim.get(width, width) for width in full], network(slim)
 
 
-def _keep(chooser: Chooser, counts: Sequence[int]) -> Alive:
+def _keep_counts(chooser: Chooser, counts: Sequence[int]) -> Alive:
     """Return a network with so many channels of every group; which ones does not matter."""
     alive = ~chooser.graph.removable
     for group, number in zip(chooser.channel_groups, counts, strict=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -30,24 +29,11 @@ _FLOAT32_ON_CPU = frozenset(
 )
 
 
-def autocast_rules(device: Literal["cpu", "cuda"]) -> AbstractContextManager[Any]:
-    """While inside, autocast on the CPU follows the rules that it has on a device.
-
-    It must surround the backward pass too: activation checkpointing runs forwards there.
-    """
-    return nullcontext() if device == "cpu" else _CudaRules()
-
-
-def autocast(precision: Precision) -> AbstractContextManager[Any]:
-    """While inside, operations choose the precision that they have in training."""
-    low = precision != "32"
-    return torch.autocast("cpu", dtype=DTYPES[precision]) if low else nullcontext()
-
-
-class _CudaRules(TorchFunctionMode):
+class CudaAutocastRules(TorchFunctionMode):
     """Makes autocast on a CPU follow the rules that it has on CUDA."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call a function in the precision that it has on CUDA."""
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         differs = name in _FLOAT32_ON_CUDA or name in _FLOAT32_ON_CPU

@@ -75,20 +75,7 @@ def _describe_flops(value: float) -> str:
     return f"{value / 1e9:.2f} GFLOPs" if value >= 1e9 else f"{value / 1e6:.4g} MFLOPs"
 
 
-RESOURCES: dict[str, Resource] = {}
-"""The known resources, by name."""
-
-
-def register_resource(resource: Resource) -> Resource:
-    """Add a resource, for `resource=` of Eq. 10 and for budgets.
-
-    Raises:
-        UsageError: There is another of that name.
-    """
-    return register(RESOURCES, resource.name, resource, "resource")
-
-
-for _resource in (
+_TABLE = (
     Resource(
         "memory",
         "peak of a training step, predicted; in Eq. 10, activations of each layer",
@@ -150,8 +137,19 @@ for _resource in (
         total=lambda costs: costs.gflops,
         shrinks_with_input=True,
     ),
-):
-    register_resource(_resource)
+)
+
+RESOURCES: dict[str, Resource] = {row.name: row for row in _TABLE}
+"""The known resources, by name."""
+
+
+def register_resource(resource: Resource) -> Resource:
+    """Add a resource, for `resource=` of Eq. 10 and for budgets.
+
+    Raises:
+        UsageError: There is another of that name.
+    """
+    return register(RESOURCES, resource.name, resource, "resource")
 
 
 def find_resource(name: str) -> Resource:

@@ -1,4 +1,4 @@
-"""What PyTorch's convolutions take on a CPU besides inputs and outputs, for as long as they run.
+"""Workspace of PyTorch's convolutions on a CPU: memory beside inputs and outputs, while they run.
 
 Which kernel runs is PyTorch's own choice and asked of it. Its native kernels unfold the input:
 every voxel of the output gets a column of input channels x kernel volume. Thin 3D convolutions at
@@ -101,12 +101,9 @@ class _Convolution:
 
 
 def convolution_workspace(func: Any, args: tuple[Any, ...], out: Any) -> int:
-    """Return the most bytes that a convolution holds at one time besides its inputs and outputs.
+    """Return the peak workspace of a convolution in bytes: what it holds beside inputs and outputs.
 
-    Args:
-        func: Any ATen operation; one that is no convolution takes nothing.
-        args: Its arguments, tensors without content will do.
-        out: Its outputs.
+    It is 0 for any other ATen operation. Tensors without content will do.
     """
     if func is torch.ops.aten.convolution.default:
         x, weight, _, *options = args
@@ -190,7 +187,7 @@ def _backward(c: _Convolution, backend: str, wanted: list[bool]) -> int:
 def _weight_gradient(c: _Convolution) -> int:
     """Return what a product over an unfolded slice of depth takes, or blocked copies.
 
-    For the former oneDNN asks for four times the weights besides, but touches only what threads
+    For the former oneDNN asks for four times the weights as well, but touches only what threads
     that take samples of their own sum up in: what is not touched takes no memory.
     """
     weight = c.bytes_of(c.weight)

@@ -23,7 +23,6 @@ What a training step really takes is in `ranp.resources.training_memory`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -32,17 +31,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ranp.display import MIB
-from ranp.errors import UsageError
-from ranp.graph import (
-    Alive,
-    ChannelGraph,
-    Count,
-    ExampleInput,
-    Extent,
-    build_graph,
-    measure,
-    unwrap,
-)
+from ranp.errors import check_one_of
+from ranp.graph import Alive, ChannelGraph, Count, ExampleInput, build_graph, measure, unwrap
+from ranp.graph.surgery import owner_of
 from ranp.resources.formulas import Convention, operations
 
 CONVENTIONS: tuple[Convention, ...] = ("paper", "appendix", "macs")
@@ -176,14 +167,9 @@ def count_choices(
 ) -> dict[str, NDArray[np.int64]]:
     """Count what several slim networks cost, all at once, by the paper's convention.
 
-    Args:
-        model: The full network.
-        graph: Its channel graph.
-        choices: Which channel classes live in each, [classes, choices].
-
     Returns:
-        By column ("neurons", "flops", "parameters", "activations"), an array [modules, choices];
-        modules are in the order of `count(model, graph).layers`.
+        By column ("neurons", "flops", "parameters", "activations"), an array [modules, choices]
+        for choices [classes, choices]; modules are in the order of `count(model, graph).layers`.
     """
     kinds, columns, _ = _count(model, graph, choices, "paper")
     each = choices.shape[1]
@@ -197,9 +183,7 @@ def _count(
     model: nn.Module, graph: ChannelGraph, alive: NDArray[np.bool_], convention: Convention
 ) -> tuple[dict[str, str], dict[str, dict[str, Count]], tuple[str, ...]]:
     """Return classes of the counted modules, what each costs by column, and what has no formula."""
-    if convention not in CONVENTIONS:
-        known = ", ".join(CONVENTIONS)
-        raise UsageError(f"convention must be one of {known}, got '{convention}'")
+    check_one_of("convention", convention, CONVENTIONS)
     model = unwrap(model)
     modules = dict(model.named_modules())
     kinds: dict[str, str] = {}
@@ -220,8 +204,8 @@ def _count(
             name = contraction.module
             kinds.setdefault(name, type(modules[name]).__name__)
             flops[name] += measure(contraction.extent, alive)
-    for owner, extent in parameter_extents(model, graph):
-        parameters[owner] += measure(extent, alive)
+    for name, _ in model.named_parameters():
+        parameters[owner_of(name)] += measure(graph.extent(name), alive)
     neurons: dict[str, Count] = {
         name: alive[layer.neurons].sum(axis=0) for name, layer in graph.layers.items()
     }
@@ -234,12 +218,3 @@ def _count(
         "activations": activations,
     }
     return kinds, columns, tuple(not_counted)
-
-
-def parameter_extents(model: nn.Module, graph: ChannelGraph) -> Iterator[tuple[str, Extent]]:
-    """Yield owner and extent of every parameter; those of a parametrization are its module's."""
-    for name, tensor in model.named_parameters():
-        module, parametrized, _ = name.partition(".parametrizations.")
-        owner = module if parametrized else name.rpartition(".")[0]
-        pairs = zip(tensor.shape, graph.tensors[name], strict=True)
-        yield owner, tuple(int(size) if classes is None else classes for size, classes in pairs)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,14 +13,14 @@ from torch._subclasses import fake_tensor
 from torch.utils import _pytree as pytree
 
 from ranp.errors import RanpError, TraceError
-from ranp.graph import TensorShape, named_tensors
-from ranp.graph.fake_tensors import fake_empty
+from ranp.graph import named_tensors
+from ranp.graph.fake_tensors import fake_empty, quiet_fake_mode
 from ranp.graph.known_values import VALUE_DEPENDENT
 from ranp.graph.operation import tensors_in
 from ranp.graph.surgery import meta_copy, swapped_tensors, training_mode
 from ranp.graph.tracing import describe_place
 from ranp.recompute import checkpointed
-from ranp.resources.autocast import DTYPES, Precision, autocast, autocast_rules
+from ranp.resources.autocast import DTYPES, CudaAutocastRules, Precision
 from ranp.resources.live_bytes import LiveBytes, shapes_of
 from ranp.user_code import describe_failure, failing_line
 
@@ -68,87 +66,76 @@ class NotTraceable(TraceError):
         self.call = call
 
 
-class FakeStep:
-    """The context in which a training step of a model runs on fake tensors.
+@contextmanager
+def fake_training(model: nn.Module) -> Iterator[tuple[nn.Module, dict[str, Tensor]]]:
+    """Enter a mode of fake tensors, with a copy of a model, and its parameters and buffers by name.
 
     They are on the CPU, whatever the step is about.
-
-    Attributes:
-        tensors: Parameters and buffers by name.
     """
-
-    def __init__(self, model: nn.Module, live: LiveBytes) -> None:
-        self._live = live
-        self._shadow = meta_copy(model)
-        self._shapes = {name: TensorShape.of(tensor) for name, tensor in named_tensors(model)}
-        self._learnt = [name for name, p in model.named_parameters() if p.requires_grad]
-        self._stack = ExitStack()
-        self.tensors: dict[str, Tensor] = {}
-
-    def __enter__(self) -> FakeStep:
-        self._stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")  # they are about values, and there are none here
-        self._stack.enter_context(training_mode(self._shadow, True))
-        self._stack.enter_context(_silent(logging.getLogger(fake_tensor.__name__)))
-        mode = fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)
-        self._stack.enter_context(mode)
-        self.tensors = {
-            name: fake_empty(mode, shape.shape, shape.dtype) for name, shape in self._shapes.items()
+    shadow = meta_copy(model)
+    with quiet_fake_mode() as mode, training_mode(shadow, True):
+        tensors: dict[str, Tensor] = {
+            name: fake_empty(mode, tensor.shape, tensor.dtype)
+            for name, tensor in named_tensors(model)
         }
-        for name in self._learnt:
-            self.tensors[name].requires_grad_(True)
-        return self
+        for name, parameter in model.named_parameters():
+            tensors[name].requires_grad_(parameter.requires_grad)
+        yield shadow, tensors
 
-    def __exit__(self, *error: Any) -> None:
-        self._stack.close()
 
-    def run(
-        self,
-        forward: Callable[[nn.Module, Any], Tensor],
-        batch: Any,
-        precision: Precision,
-        recompute: bool,
-        device: Literal["cpu", "cuda"],
-    ) -> tuple[int, int]:
-        """Run the forward and the backward pass.
+def run_passes(
+    model: nn.Module,
+    tensors: Mapping[str, Tensor],
+    live: LiveBytes,
+    forward: Callable[[nn.Module, Any], Tensor],
+    batch: Any,
+    *,
+    precision: Precision,
+    recompute: bool,
+    device: Literal["cpu", "cuda"],
+) -> tuple[int, int]:
+    """Run the forward and the backward pass with what `fake_training` yields.
 
-        Returns:
-            The bytes that are alive between them, and the number of operations before.
-        """
-        call = ModelCall()
-        self._shadow.register_forward_pre_hook(call.begins, with_kwargs=True)
-        self._shadow.register_forward_hook(call.ends)
-        with (
-            swapped_tensors(self._shadow, self.tensors),
-            checkpointed(self._shadow) if recompute else nullcontext(),
-            _mixed_precision(self._shadow, precision),
-            self._live.watching(self._shadow),
-            autocast_rules(device) if precision != "32" else nullcontext(),
-        ):
-            try:
-                value = forward(self._shadow, batch)
-                held, operations = self._live.now, len(self._live.bytes)
-                _run_backward(value)
-                call.output = None
-            except Exception as error:
-                raise self._explained(error, call) from error
-        return held, operations
+    Returns:
+        The bytes that are alive between them, and the number of operations before.
+    """
+    call = ModelCall()
+    model.register_forward_pre_hook(call.begins, with_kwargs=True)
+    model.register_forward_hook(call.ends)
+    is_low = precision != "32"
+    with (
+        swapped_tensors(model, tensors),
+        checkpointed(model) if recompute else nullcontext(),
+        _mixed_precision(model, precision) if is_low else nullcontext(),
+        live.watching(model),
+        # Around the backward pass too: activation checkpointing runs forwards there.
+        CudaAutocastRules() if is_low and device == "cuda" else nullcontext(),
+    ):
+        try:
+            value = forward(model, batch)
+            held, operations = live.now, len(live.bytes)
+            _run_backward(value)
+            call.output = None
+        except Exception as error:
+            raise _explain(error, call, live.failed or "") from error
+    return held, operations
 
-    def _explained(self, error: Exception, call: ModelCall) -> RanpError:
-        in_loss = call.output_bytes is not None
-        where = "the loss" if in_loss else describe_place(self._live.failed or "")
-        what = describe_failure(error)
-        cause = error.__cause__ if isinstance(error, RanpError) else error
-        if isinstance(cause, VALUE_DEPENDENT):
-            return NotTraceable(f"{where} asks for values of tensors{failing_line(error)}", call)
-        if isinstance(cause, _NOT_TRACEABLE) or ".numpy()" in str(cause):
-            return NotTraceable(f"{where} asks for values of tensors ({what})", call)
-        if isinstance(error, RanpError):
-            return error
-        return TraceError(
-            f"the training step fails in {where}: {what}; check the example input"
-            + " and the loss" * in_loss
-        )
+
+def _explain(error: Exception, call: ModelCall, module: str) -> RanpError:
+    in_loss = call.output_bytes is not None
+    where = "the loss" if in_loss else describe_place(module)
+    what = describe_failure(error)
+    cause = error.__cause__ if isinstance(error, RanpError) else error
+    if isinstance(cause, VALUE_DEPENDENT):
+        return NotTraceable(f"{where} asks for values of tensors{failing_line(error)}", call)
+    if isinstance(cause, _NOT_TRACEABLE) or ".numpy()" in str(cause):
+        return NotTraceable(f"{where} asks for values of tensors ({what})", call)
+    if isinstance(error, RanpError):
+        return error
+    return TraceError(
+        f"the training step fails in {where}: {what}; check the example input"
+        + " and the loss" * in_loss
+    )
 
 
 def call_model(loss: Callable[[Any], Tensor], model: nn.Module, batch: Any) -> Tensor:
@@ -160,14 +147,11 @@ def call_model(loss: Callable[[Any], Tensor], model: nn.Module, batch: Any) -> T
 @contextmanager
 def _mixed_precision(model: nn.Module, precision: Precision) -> Iterator[None]:
     """While inside, the model casts its inputs down and its outputs back, as in Fabric."""
-    if precision == "32":
-        yield
-        return
     plain = model.forward
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         args, kwargs = _cast((args, kwargs), DTYPES[precision])
-        with autocast(precision):
+        with torch.autocast("cpu", dtype=DTYPES[precision]):
             output = plain(*args, **kwargs)
         return _cast(output, torch.float32)
 
@@ -188,13 +172,3 @@ def _run_backward(value: Tensor) -> None:
     """Like `value.backward()`, which would leave the rules of autocast behind."""
     engine: Any = torch.autograd.Variable._execution_engine
     engine.run_backward((value,), (torch.ones_like(value),), False, False, (), True, True)
-
-
-@contextmanager
-def _silent(log: logging.Logger) -> Iterator[None]:
-    """It reports operations that fail; that is for us to do."""
-    before, log.disabled = log.disabled, True
-    try:
-        yield
-    finally:
-        log.disabled = before

@@ -30,15 +30,7 @@ _FREE = (
 def operations(
     module: nn.Module, call: ModuleCall, graph: ChannelGraph, alive: Alive, convention: Convention
 ) -> Count | None:
-    """Return the operations of a call of a leaf module; None if there is no formula for it.
-
-    Args:
-        module: The module.
-        call: Its call, as traced.
-        graph: The channel graph of the network.
-        alive: Living classes; or several choices of them (see `measure`).
-        convention: "paper" or "appendix".
-    """
+    """Return the operations of a traced call of a leaf module; None if there is no formula."""
     out = measure(call.output, alive)
     if isinstance(module, (nn.modules.conv._ConvNd, nn.Linear)):
         layer, bias = graph.layers[call.name], int(module.bias is not None)

@@ -1,4 +1,4 @@
-"""What kernels other than convolutions take besides inputs and outputs, for as long as they run.
+"""Workspace of other kernels than convolutions: memory beside inputs and outputs, while they run.
 
 On a CPU, arithmetic between different dtypes copies what must be promoted; CUDA promotes on the
 fly. Losses of PyTorch that reduce make a value for every element first, on both.
@@ -42,7 +42,7 @@ _CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward")
 
 @dataclass(frozen=True)
 class Workspace:
-    """What operations hold besides inputs and outputs on a device.
+    """Workspace of operations on a device: what they hold beside inputs and outputs.
 
     Attributes:
         operations: Names of the operations that may hold something.

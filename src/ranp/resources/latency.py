@@ -16,10 +16,18 @@ import torch
 from torch import Tensor, nn
 
 from ranp.errors import UsageError
-from ranp.graph import ChannelGraph, TensorShape, describe_inputs, unwrap
+from ranp.graph import ChannelGraph, unwrap
+from ranp.graph.channel_graph import slim_shape
 from ranp.graph.surgery import training_mode
 from ranp.resources.machine import describe_machine
-from ranp.resources.measuring import Timing, mean_of, preserve_state, time_in_turns, train_step
+from ranp.resources.measuring import (
+    Timing,
+    mean_of,
+    preserve_state,
+    random_batch,
+    time_in_turns,
+    train_step,
+)
 from ranp.resources.timing_cache import TimingCache
 
 Mode = Literal["train", "inference"]
@@ -59,22 +67,15 @@ def measure_latency(
     with ExitStack() as stack:
         for name, model in models.items():
             model = unwrap(model)
-            description = describe_inputs(model, shape).args[0]
-            assert isinstance(description, TensorShape)
             stack.enter_context(preserve_state(model))
             stack.enter_context(training_mode(model, mode == "train"))
-            x = torch.randn(shape, dtype=description.dtype, device=description.device)
-            actions[name] = runner(model, x, mode)
+            actions[name] = runner(model, random_batch(model, shape), mode)
         return time_in_turns(actions, repetitions, clock, warm_up=warm_up)
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as long one network takes as another, measured in turns.
-
-    Attributes:
-        logarithms: Logarithm of the ratio of each turn.
-    """
+    """How many times as long one network takes as another: the logarithm of each turn's ratio."""
 
     logarithms: tuple[float, ...]
 
@@ -131,14 +132,9 @@ def measure_ratio(
 def latency_table(
     model: nn.Module, graph: ChannelGraph, *, mode: Mode = "train", cache: TimingCache | None = None
 ) -> dict[str, float]:
-    """Measure what each layer takes, alone, on random numbers of the shape that it gets.
+    """Measure what each layer takes, alone, on random numbers of the shape that it was traced with.
 
-    Args:
-        model: The full network.
-        graph: Its channel graph; its inputs say at which size.
-        mode: "train" is forward and backward, "inference" a forward.
-        cache: Cache of measured times, by device, shapes and versions; the user's cache if
-            not given.
+    Times are cached by device, shapes and versions, in the user's cache if none is given.
 
     Returns:
         Seconds by layer, all its calls together; 0 for layers that are no modules of their own
@@ -151,7 +147,7 @@ def latency_table(
     for call in graph.calls:
         if call.name in table:
             module = modules[call.name]
-            shape = tuple(each if isinstance(each, int) else len(each) for each in call.inputs)
+            shape = slim_shape(call.inputs, graph.all_alive())
             device = next(module.parameters()).device
             what = {
                 "work": f"layer, {mode}",
@@ -167,8 +163,7 @@ def latency_table(
 @torch.random.fork_rng()
 def _layer_seconds(module: nn.Module, shape: tuple[int, ...], mode: Mode) -> dict[str, float]:
     alone = copy.deepcopy(module).train(mode == "train")
-    like = next(alone.parameters())
-    x = torch.randn(shape, dtype=like.dtype, device=like.device).requires_grad_(mode == "train")
+    x = random_batch(alone, shape).requires_grad_(mode == "train")
     act = runner(alone, x, mode)
     return {"layer": time_in_turns({"layer": act}, _LAYER_REPETITIONS)["layer"].fastest}
 
@@ -178,13 +173,8 @@ def runner(
 ) -> Callable[[], None]:
     """Return what is timed: one training step (forward and backward), or one forward.
 
-    It ends when the device has done its work. The model must already be in the right mode.
-
-    Args:
-        model: The network.
-        x: A batch.
-        mode: "train" or "inference".
-        loss: Makes a scalar of the model's output; the mean of all outputs if not given.
+    It ends when the device has done its work. The model must already be in the right mode; the
+    loss is the mean of all outputs if not given.
     """
     check_mode(mode)
 

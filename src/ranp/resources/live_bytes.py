@@ -12,7 +12,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -23,24 +23,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ranp.graph import TensorShape
 from ranp.graph.fake_tensors import device_of, view_of
+from ranp.graph.known_outputs import known_output
 from ranp.graph.known_values import KnownValues
 from ranp.graph.operation import operands, tensors_in
 from ranp.resources.kernel_workspace import Workspace, kept_by_output
-from ranp.resources.known_shapes import known_outputs
 
 _MODULE = "ranp.module"
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A storage.
-
-    Attributes:
-        shape: Shape of its tensor.
-        item: Bytes per element.
-        size: Bytes that it takes.
-        owner: Module that it was made for.
-    """
+    """A storage: shape of its tensor, bytes per element, bytes in all, module it was made for."""
 
     shape: tuple[int, ...]
     item: int
@@ -57,21 +50,22 @@ class Kernel:
     out: Any
 
 
-@dataclass(frozen=True)
+@dataclass
 class Log:
     """What a training step allocates, in a form that other numbers of channels can be put into.
 
     Attributes:
-        events: See `LiveBytes`.
-        storages: See `LiveBytes`.
-        kernels: See `LiveBytes`.
+        events: In order: (1, storage) where it was made, (-1, storage) where it was freed, and
+            (0, operation) after every operation, by number.
+        storages: Every storage there was.
+        kernels: Each operation that may need workspace; None for others.
         learnt: Numbers of the storages of learnt parameters.
     """
 
-    events: tuple[tuple[int, int], ...] = ()
-    storages: tuple[Stored, ...] = ()
-    kernels: tuple[Kernel | None, ...] = ()
-    learnt: tuple[int, ...] = ()
+    events: list[tuple[int, int]] = field(default_factory=list)
+    storages: list[Stored] = field(default_factory=list)
+    kernels: list[Kernel | None] = field(default_factory=list)
+    learnt: list[int] = field(default_factory=list)
 
 
 class LiveBytes(TorchDispatchMode):
@@ -81,32 +75,22 @@ class LiveBytes(TorchDispatchMode):
         now: Bytes alive.
         bytes: Bytes alive after every operation, or during it if those are more.
         owners: The module on whose behalf each operation ran.
-        kernels: Each operation that may need workspace; None for others.
-        storages: Every storage there was.
-        events: In order: (1, storage) where it was made, (-1, storage) where it was freed, and
-            (0, operation) after every operation, by number.
+        log: What was allocated and freed, and when.
         failed: After a forward that raised, the module that it was in; "" for the network's own.
     """
 
     def __init__(self, workspace: Workspace, rounding: int = 1) -> None:
-        """Begin with nothing alive.
-
-        Args:
-            workspace: What operations hold besides.
-            rounding: Sizes are rounded up to multiples of it.
-        """
+        """Begin with nothing alive; sizes are rounded up to multiples of `rounding`."""
         super().__init__()  # type: ignore[no-untyped-call]
         self._workspace = workspace
         self._rounding = rounding
         self._followed: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._modules: list[str] = []
-        self._known = KnownValues(known_outputs)
+        self._known = KnownValues(known_output)
         self.now = 0
         self.bytes: list[int] = []
         self.owners: list[str] = []
-        self.kernels: list[Kernel | None] = []
-        self.storages: list[Stored] = []
-        self.events: list[tuple[int, int]] = []
+        self.log = Log()
         self.failed: str | None = None
 
     @property
@@ -119,9 +103,9 @@ class LiveBytes(TorchDispatchMode):
         """Bytes by module at the peak; what a kernel takes while it runs is in them."""
         peak = self.bytes.index(self.peak)
         held: Counter[str] = Counter()
-        for kind, number in self.events:
+        for kind, number in self.log.events:
             if kind:
-                stored = self.storages[number]
+                stored = self.log.storages[number]
                 held[stored.owner] += kind * stored.size
             elif number == peak:
                 break
@@ -129,18 +113,12 @@ class LiveBytes(TorchDispatchMode):
         return +held
 
     def follow(self, tensor: Tensor, owner: str, at_least: int = 0) -> None:
-        """Count a tensor's storage, once, for as long as it lives.
-
-        Args:
-            tensor: The tensor.
-            owner: Module that it was made for.
-            at_least: Bytes that its storage has, if those are more than its shape says.
-        """
+        """Count a tensor's storage, `at_least` so many bytes, once, for as long as it lives."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key in self._followed:
             return
-        number = len(self.storages)
+        number = len(self.log.storages)
         self._followed[key] = (weakref.ref(storage, partial(self._freed, key)), number)
         exact = max(storage.nbytes(), at_least)
         is_whole = exact == tensor.numel() * tensor.element_size()
@@ -148,17 +126,11 @@ class LiveBytes(TorchDispatchMode):
         self.hold(shape, item, owner)
 
     def hold(self, shape: tuple[int, ...], item: int, owner: str) -> None:
-        """Count a storage for as long as nothing frees it.
-
-        Args:
-            shape: Shape of its tensor.
-            item: Bytes per element.
-            owner: Module, or purpose, that it is there for.
-        """
+        """Count a storage, of `item` bytes per element, for as long as nothing frees it."""
         size = -(-math.prod(shape) * item // self._rounding) * self._rounding
         self.now += size
-        self.events.append((1, len(self.storages)))
-        self.storages.append(Stored(shape, item, size, owner))
+        self.log.events.append((1, len(self.log.storages)))
+        self.log.storages.append(Stored(shape, item, size, owner))
 
     def follow_all(self, tree: Any, owner: str) -> None:
         """Count all tensors in nested containers."""
@@ -173,21 +145,15 @@ class LiveBytes(TorchDispatchMode):
 
     def _freed(self, key: int, _: Any) -> None:
         _, number = self._followed.pop(key)
-        self.now -= self.storages[number].size
-        self.events.append((-1, number))
+        self.now -= self.log.storages[number].size
+        self.log.events.append((-1, number))
 
-    def note(self, owner: str, besides: int = 0, kernel: Kernel | None = None) -> None:
-        """Write down what is alive now.
-
-        Args:
-            owner: Module that runs.
-            besides: Bytes of workspace, which no storage accounts for.
-            kernel: Operation that takes it.
-        """
-        self.events.append((0, len(self.bytes)))
-        self.bytes.append(self.now + besides)
+    def note(self, owner: str, workspace: int = 0, kernel: Kernel | None = None) -> None:
+        """Record what is alive now, with the bytes of workspace that a kernel takes."""
+        self.log.events.append((0, len(self.bytes)))
+        self.bytes.append(self.now + workspace)
         self.owners.append(owner)
-        self.kernels.append(kernel)
+        self.log.kernels.append(kernel)
 
     @contextmanager
     def watching(self, model: nn.Module) -> Iterator[None]:

@@ -13,7 +13,7 @@ import torch
 
 _SAMPLES, _PAUSE = 10, 0.02
 BUSY = 0.5
-"""So many processes beside our own, on average, make a measurement worthless."""
+"""Average number of other running processes above which a measurement is worthless."""
 
 
 def device_name(device: torch.device) -> str:
@@ -29,7 +29,7 @@ def device_name(device: torch.device) -> str:
 
 
 def _capability() -> str:
-    """Return the vector instructions of ATen, and of oneDNN where it is told to use others."""
+    """Return the vector instructions of ATen, and of oneDNN where it is set to use others."""
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA")
     aten = torch.backends.cpu.get_cpu_capability()
     return f"{aten}, oneDNN {limit}" if limit else aten
@@ -60,6 +60,14 @@ def onednn_kernels() -> Literal["AVX512", "AVX2", "SSE"]:
 def vector_width() -> int:
     """Return how many float32 channels oneDNN takes at a time: a vector register, or two of SSE."""
     return 16 if onednn_kernels() == "AVX512" else 8
+
+
+def proc_bytes(path: str, field: str) -> int | None:
+    """Return a size that a file such as /proc/meminfo has in kB; None where there is none."""
+    lines = Path(path).read_text().splitlines() if Path(path).exists() else []
+    found = (line.split()[1] for line in lines if line.startswith(f"{field}:"))
+    size = next(found, None)
+    return None if size is None else int(size) * 1024
 
 
 def load() -> float:

@@ -6,7 +6,7 @@ Estimated figures are in `counting` and `training_memory`; these are measured on
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
@@ -14,19 +14,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
 
 from ranp.errors import UsageError
+from ranp.graph.inputs import describe_inputs
 from ranp.graph.operation import tensors_in
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Duration of each run of an action.
-
-    Attributes:
-        seconds: Seconds of each run, in order.
-    """
+    """Seconds of each run of an action, in order."""
 
     seconds: tuple[float, ...]
 
@@ -97,11 +95,7 @@ def measure_in_turns(
 ) -> dict[str, Measured]:
     """Measure time and memory of several actions in turns.
 
-    Args:
-        actions: Actions by name.
-        repetitions: Timed runs of each; one more before them warms up, and is the one whose
-            memory is measured.
-        clock: Clock that is read before and after each run.
+    One more run of each warms up, and is the one whose memory is measured.
     """
     peaks = {name: peak_bytes(act) for name, act in actions.items()}
     timings = time_in_turns(actions, repetitions, clock, warm_up=False)
@@ -117,6 +111,18 @@ def mean_of(output: Any) -> Tensor:
     if not parts:
         raise UsageError("the network's output must hold a tensor of floats, got none")
     return torch.stack(parts).sum()
+
+
+def zero_label_cross_entropy(output: Tensor) -> Tensor:
+    """Return the cross-entropy against labels of zeros: it takes as much as any labels do."""
+    labels = output.new_zeros((output.shape[0], *output.shape[2:]), dtype=torch.int64)
+    return F.cross_entropy(output, labels)
+
+
+def random_batch(model: nn.Module, shape: Sequence[int]) -> Tensor:
+    """Return random numbers of a shape, with the device and dtype of a model's parameters."""
+    like = describe_inputs(model, shape).args[0]
+    return torch.randn(like.shape, dtype=like.dtype, device=like.device)
 
 
 def train_step(model: nn.Module, loss: Callable[[nn.Module], Tensor]) -> None:

@@ -3,7 +3,7 @@
 What a step allocates and frees, and in which order, does not depend on how many channels live; the
 sizes do. A trial network with another width in every layer, beside the full one, shows which
 dimension of which tensor follows which channels (two, where layers are so narrow that one does not
-tell them apart). So the sizes of all tensors, and what kernels take besides, follow for any choice
+tell them apart). So the sizes of all tensors, and the workspace of kernels, follow for any choice
 of channels.
 """
 
@@ -59,7 +59,7 @@ class _Sizes:
 
 @dataclass(frozen=True)
 class _KernelModel:
-    """What a kernel takes besides, as a function of the living channels."""
+    """The workspace of a kernel, as a function of the living channels."""
 
     func: Any
     leaves: tuple[Any, ...]
@@ -111,7 +111,7 @@ class StepModel:
         factors: For every dimension of every storage, what does not depend on channels.
         widths: For every dimension the number of its array; `len(arrays)` stands for none.
         events: What is allocated, freed and noted, in order (see `LiveBytes`).
-        kernels: By operation, what its kernel takes besides.
+        kernels: By operation, the workspace of its kernel.
         learnt: Numbers of the storages of learnt parameters.
         margin: Bytes to be added for a loss that is not counted.
         optimizer: Optimizer, whose temporaries are counted.
@@ -139,12 +139,6 @@ class StepModel:
         device: Device,
     ) -> StepModel:
         """Learn from the full network and a trial network or two.
-
-        Args:
-            graph: The channel graph of the full network.
-            predict: Simulates a step with some living channels.
-            optimizer: The step's optimizer.
-            device: The step's device.
 
         Raises:
             NotAProduct: The step allocates something that does not follow from channels.
@@ -176,9 +170,6 @@ class StepModel:
 
     def rescaled(self, memory: TrainingMemory) -> StepModel:
         """Return the same for another batch, or another size of volumes.
-
-        Args:
-            memory: What was predicted for the full network with it.
 
         Raises:
             NotAProduct: Other operations run in that step.

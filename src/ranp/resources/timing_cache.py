@@ -41,10 +41,8 @@ def cache_key(content: Mapping[str, Any]) -> str:
 class TimingCache:
     """Times by what was timed, one sealed file each, so that processes can share them.
 
-    What is measured while others use the machine is given out, but not kept.
-
-    Args:
-        directory: Directory of the cache; the user's cache if not given.
+    What is measured while others use the machine is returned, but not stored. Without a directory
+    they are in the user's cache.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
@@ -57,12 +55,7 @@ class TimingCache:
     def get(
         self, what: Mapping[str, Any], measure: Callable[[], dict[str, float]]
     ) -> dict[str, float]:
-        """Return the times of some work, measured if they are not known.
-
-        Args:
-            what: All that the times depend on, as JSON values; the machine included.
-            measure: Measures them: seconds by name.
-        """
+        """Return the times of work, the machine included in `what`; measured if not known."""
         path = self.directory / f"{cache_key(what)}.json"
         known = read_measured(path, "timing")
         if known is not None and cache_key(known["what"]) == path.stem:

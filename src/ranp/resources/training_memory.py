@@ -28,7 +28,7 @@ from ranp.display import html_table
 from ranp.errors import UsageError
 from ranp.graph import ExampleInput, describe_batch, named_tensors, unwrap
 from ranp.resources.autocast import DTYPES, Precision
-from ranp.resources.fake_step import FakeStep, NotTraceable, call_model
+from ranp.resources.fake_step import NotTraceable, call_model, fake_training, run_passes
 from ranp.resources.kernel_workspace import CPU_WORKSPACE, CUDA_WORKSPACE, Workspace
 from ranp.resources.live_bytes import LiveBytes, Log
 from ranp.resources.measuring import mean_of
@@ -140,7 +140,7 @@ class TrainingMemory:
     timeline: Timeline
     holders: tuple[Holder, ...]
     loss_margin: int = 0
-    log: Log = field(default=Log(), repr=False, compare=False)
+    log: Log = field(default_factory=Log, repr=False, compare=False)
 
     def __repr__(self) -> str:
         return f"TrainingMemory(peak {self.peak / 2**20:,.1f} MiB, {self.timeline.peak_place})"
@@ -239,23 +239,33 @@ def _run_step(
 ) -> TrainingMemory:
     """Run forward, backward and the optimizer's step on fake tensors."""
     live = LiveBytes(*workspace_of(device))
-    with FakeStep(model, live) as step:
-        learnt = [tensor for tensor in step.tensors.values() if tensor.requires_grad]
-        live.follow_all(step.tensors, "parameters")
+    with fake_training(model) as (shadow, tensors):
+        learnt = [tensor for tensor in tensors.values() if tensor.requires_grad]
+        live.follow_all(tensors, "parameters")
         for tensor in learnt * STATES[optimizer]:
             live.hold(tuple(tensor.shape), tensor.element_size(), "optimizer")
         batch = live.receive(batch, "input")
         resting = live.now
-        held, backward = step.run(forward, batch, precision, recompute, device)
+        held, backward = run_passes(
+            shadow,
+            tensors,
+            live,
+            forward,
+            batch,
+            precision=precision,
+            recompute=recompute,
+            device=device,
+        )
         end = len(live.bytes)
-        numbers = tuple(i for i, t in enumerate(step.tensors.values()) if t.requires_grad)
-        log = Log(tuple(live.events), tuple(live.storages), tuple(live.kernels), numbers)
-        for besides in step_temporaries([p.nbytes for p in learnt], optimizer, device):
-            live.note("optimizer", besides)
+        numbers = [i for i, t in enumerate(tensors.values()) if t.requires_grad]
+        events, kernels = live.log.events[:], live.log.kernels[:]  # without what follows
+        log = replace(live.log, events=events, kernels=kernels, learnt=numbers)
+        for temporaries in step_temporaries([p.nbytes for p in learnt], optimizer, device):
+            live.note("optimizer", temporaries)
     gradients = sum(tensor.nbytes for tensor in learnt)
     allowance = allowance_for(live.peak, device)
     return TrainingMemory(
-        parameters=sum(tensor.nbytes for tensor in step.tensors.values()),
+        parameters=sum(tensor.nbytes for tensor in tensors.values()),
         gradients=gradients,
         optimizer=STATES[optimizer] * gradients,
         activations=held - resting,
@@ -277,22 +287,18 @@ def allowance_for(alive: int, device: Device) -> int:
 
 
 def workspace_of(device: Device) -> tuple[Workspace, int]:
-    """Return what operations take besides on a device, and what sizes are multiples of there."""
+    """Return the workspace of operations on a device, and the block that sizes are multiples of."""
     return (CPU_WORKSPACE, 1) if device == "cpu" else (CUDA_WORKSPACE, CUDA_BLOCK)
 
 
 def step_temporaries(
     parameters: Sequence[int], optimizer: Optimizer, device: Device
 ) -> tuple[int, ...]:
-    """Return what PyTorch's optimizers take besides their state, as they go through the parameters.
+    """Return the temporaries of PyTorch's optimizers, in bytes, as they go through the parameters.
 
     Adam divides by the root of a state. On a CPU it goes from parameter to parameter, and has the
-    root and the quotient of each; on CUDA it has the roots of all of them at once.
-
-    Args:
-        parameters: Sizes of the parameters in bytes.
-        optimizer: SGD changes everything in place.
-        device: Device of the parameters.
+    root and the quotient of each; on CUDA it has the roots of all of them at once. SGD changes
+    everything in place.
     """
     if STATES[optimizer] < 2:
         return (0,)

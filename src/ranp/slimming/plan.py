@@ -74,13 +74,7 @@ class Plan:
 
     @classmethod
     def make(cls, graph: ChannelGraph, alive: Alive, **about: Any) -> Plan:
-        """Return the plan of a choice of living channels.
-
-        Args:
-            graph: The channel graph of the full network.
-            alive: Which channel classes live.
-            about: The other attributes of `Plan`: method, settings, costs, protect, network.
-        """
+        """Return the plan of living channels; `about` are the other attributes of `Plan`."""
         kept = graph.kept(alive)
         return cls(
             layers={
@@ -256,10 +250,6 @@ class Plan:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any], source: str = "the mapping") -> Plan:
         """Build a plan from what `to_dict` returned.
-
-        Args:
-            content: Plain values.
-            source: What they were read from, for error messages.
 
         Raises:
             IntegrityError: They are not those of a plan.

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from ranp.errors import IntegrityError, UsageError
+from ranp.errors import IntegrityError, check_one_of
 from ranp.graph import (
     Alive,
     ChannelGraph,
@@ -27,8 +27,7 @@ Init = Literal["fresh", "orthogonal", "keep"]
 
 def check_init(init: Init) -> None:
     """Refuse an unknown way to fill the slim network's weights."""
-    if init not in get_args(Init):
-        raise UsageError(f"init must be one of {', '.join(get_args(Init))}, got '{init}'")
+    check_one_of("init", init, get_args(Init))
 
 
 def slim_model(

@@ -19,12 +19,7 @@ def save_weights(model: nn.Module, path: str | Path) -> None:
 
 
 def mark(model: nn.Module, **ids: str | None) -> None:
-    """Record on a model which plan and run it belongs to; files of its weights carry that.
-
-    Args:
-        model: A model that was slimmed or is trained.
-        ids: Hash of the plan that it was slimmed by, id of the run that trains it.
-    """
+    """Record on a model which plan and run it belongs to; files of its weights carry that."""
     known = {name: value for name, value in ids.items() if value is not None}
     before = {} if "plan" in known else marks(model)  # a slimmed network has marks of its own
     vars(model)[_MARKS] = {**before, **known}
@@ -36,13 +31,7 @@ def marks(model: nn.Module) -> dict[str, str]:
 
 
 def check_marks(model: nn.Module, metadata: Mapping[str, str], path: str | Path) -> None:
-    """Refuse a file of tensors that belongs to another plan or run than the model.
-
-    Args:
-        model: The model.
-        metadata: Metadata of the file; without marks it is of an earlier version.
-        path: Path of the file, for the message.
-    """
+    """Refuse a file of another plan or run than the model's; earlier versions left no marks."""
     for name, own in marks(model).items():
         if metadata.get(name, own) != own:
             raise IntegrityError(
@@ -73,11 +62,6 @@ def load_weights(model: nn.Module, path: str | Path) -> None:
 @torch.no_grad()
 def copy_tensors(model: nn.Module, tensors: Mapping[str, Tensor], what: str) -> None:
     """Copy stored tensors into a model of the same shapes.
-
-    Args:
-        model: The model.
-        tensors: Parameters and buffers by name.
-        what: File that they are from, and a verb, for the message.
 
     Raises:
         IntegrityError: A shape differs; the model is not changed then.

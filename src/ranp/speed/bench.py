@@ -8,14 +8,18 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ranp.errors import UsageError
 from ranp.resources.latency import MODES, Mode, runner
 from ranp.resources.machine import BUSY, describe_machine, load, others_running
-from ranp.resources.measuring import Measured, mean_of, measure_in_turns
+from ranp.resources.measuring import (
+    Measured,
+    mean_of,
+    measure_in_turns,
+    random_batch,
+    zero_label_cross_entropy,
+)
 from ranp.speed.memory import return_freed_memory
 from ranp.speed.optimizing import optimization_of, optimize
 
@@ -165,8 +169,7 @@ def _compare(
     if optimized:
         models = {n: optimize(m, shape, mode, keep_memory=True) for n, m in models.items()}
         records = {name: optimization_of(model) for name, model in models.items()}
-    like = next(models["full"].parameters())
-    x = torch.randn(shape, dtype=like.dtype, device=like.device)
+    x = random_batch(models["full"], shape)
     for model in models.values():
         model.train(mode == "train")
     runs = {name: runner(model, x, mode, _usual_loss) for name, model in models.items()}
@@ -185,8 +188,5 @@ def _compare(
 def _usual_loss(output: Any) -> Tensor:
     """Cross-entropy where the output has classes, as training would; else the mean."""
     if isinstance(output, Tensor) and output.dim() > 1 and output.shape[1] > 1:
-        labels = torch.zeros(
-            (output.shape[0], *output.shape[2:]), dtype=torch.int64, device=output.device
-        )
-        return F.cross_entropy(output, labels)
+        return zero_label_cross_entropy(output)
     return mean_of(output)

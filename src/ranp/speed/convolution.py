@@ -34,9 +34,6 @@ class Route:
     weight: str = "library"
 
 
-# ------------------------------------------------------------------------------- forward
-
-
 def _forward_library(x: Tensor, weight: Tensor, bias: Tensor | None, g: Geometry) -> Tensor:
     return F.conv3d(x, weight, bias, g.stride, g.padding, g.dilation, g.groups)
 
@@ -66,9 +63,6 @@ def _rows(x: Tensor) -> Tensor:
     return x.permute(0, 2, 3, 4, 1).reshape(-1, x.shape[1])
 
 
-# ------------------------------------------------------------- gradient with respect to the input
-
-
 def _data_by(forward: Forward) -> Gradient:
     """Return a way that convolves the output's gradient with the mirrored weight."""
 
@@ -90,9 +84,6 @@ def _library_gradient(of: int, grad: Tensor, x: Tensor, weight: Tensor, g: Geome
     gradients = torch.ops.aten.convolution_backward(grad, x, weight, *settings, mask)
     gradient: Tensor = gradients[of]
     return gradient
-
-
-# ------------------------------------------------------------ gradient with respect to the weight
 
 
 _weight_library = partial(_library_gradient, 1)
@@ -146,8 +137,6 @@ def _in_slabs(grad: Tensor, x: Tensor, g: Geometry, parts: int) -> tuple[Tensor,
     unpadded = replace(g, padding=(0, *g.padding[1:]))
     return torch.cat(grad.chunk(parts, dim=2)), torch.cat(pieces), unpadded
 
-
-# ---------------------------------------------------------------------------------------- routes
 
 FORWARD: dict[str, Forward] = {
     "library": _forward_library,

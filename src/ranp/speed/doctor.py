@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +13,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ranp._version import __version__
-from ranp.resources.machine import BUSY, describe_machine, load, others_running, vector_width
+from ranp.resources.machine import (
+    BUSY,
+    describe_machine,
+    load,
+    others_running,
+    proc_bytes,
+    vector_width,
+)
 from ranp.resources.measuring import time_in_turns
 from ranp.speed.convolution import DATA, FORWARD, WEIGHT
 from ranp.speed.geometry import Geometry
@@ -27,7 +33,7 @@ _SAME = Geometry((3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1), 1)
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that was looked into.
+    """The result of one check.
 
     Attributes:
         name: What it is about.
@@ -76,19 +82,12 @@ def _machine() -> dict[str, Any]:
         **describe_machine(device),
         "cores": _cores(),
         "memory_bytes": pages * os.sysconf("SC_PAGE_SIZE") if pages else None,
-        "available_bytes": _available_bytes(),
+        "available_bytes": proc_bytes("/proc/meminfo", "MemAvailable"),
         "ranp": __version__,
         "onednn": torch.backends.mkldnn.is_available(),
         "vector": f"{vector_width()} floats",
         "load": round(load(), 1),
     }
-
-
-def _available_bytes() -> int | None:
-    path = Path("/proc/meminfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    found = (int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    return next(found, None)
 
 
 def _cores() -> int:
@@ -252,4 +251,4 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     threads,
     compiler,
 )
-"""What is looked into, in this order. A new trap is a new function here."""
+"""All checks, in this order. A new one is a new function here."""

@@ -80,12 +80,7 @@ FILLING: dict[str, Callable[[Tensor, Tensor, Tensor | None, Geometry], Tensor]] 
 
 
 def available_fillings(g: Geometry, y: tuple[int, ...]) -> list[str]:
-    """Return the ways that leave fewer numbers of registers idle.
-
-    Args:
-        g: The convolution.
-        y: Shape of its output.
-    """
+    """Return the ways that leave fewer numbers of registers idle."""
     channels, width = y[1], y[4]
     if g.groups > 1:
         return []

@@ -21,18 +21,16 @@ _BatchNorm = nn.modules.batchnorm._BatchNorm
 def fold_norms(model: nn.Module, x: Tensor) -> list[str]:
     """Fold every batch norm into the convolution whose output it takes, in place.
 
-    At inference it is a scale and a shift.
-
-    Args:
-        model: The network, in eval mode. Where a convolution's output also goes elsewhere than
-            into the norm, the result would be another: compare it.
-        x: An input.
+    At inference it is a scale and a shift. The network must be in eval mode. Where a convolution's
+    output also goes elsewhere than into the norm, the result would be another: compare it.
 
     Returns:
         The names of the norms that are gone.
     """
     folded = []
-    for name, conv in followers(model, x, lambda module: isinstance(module, _BatchNorm)).items():
+    for name, conv in preceding_convolutions(
+        model, x, lambda module: isinstance(module, _BatchNorm)
+    ).items():
         norm = model.get_submodule(name)
         assert isinstance(norm, _BatchNorm)
         mean, variance = norm.running_mean, norm.running_var
@@ -48,17 +46,12 @@ def fold_norms(model: nn.Module, x: Tensor) -> list[str]:
 
 
 @torch.no_grad()
-def followers(
+def preceding_convolutions(
     model: nn.Module, x: Tensor, is_wanted: Callable[[nn.Module], bool]
 ) -> dict[str, nn.modules.conv._ConvNd]:
     """Return modules whose input is the output of a convolution, and that convolution.
 
     Both are called once.
-
-    Args:
-        model: The network.
-        x: An input.
-        is_wanted: Returns whether a module is one to look for.
     """
     calls: dict[nn.Module, int] = {}
     outputs: list[tuple[Tensor, int, _Conv]] = []
@@ -67,11 +60,11 @@ def followers(
     def after(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         calls[module] = calls.get(module, 0) + 1
         if isinstance(module, _Conv) and isinstance(output, Tensor):
-            outputs.append((output, _changes(output), module))
+            outputs.append((output, _count_changes(output), module))
         elif args:
             # What was changed in place since, as by a ReLU, is the same tensor and not the same.
             for y, count, conv in outputs:
-                if y is args[0] and count == _changes(y):
+                if y is args[0] and count == _count_changes(y):
                     found.setdefault(module, conv)
 
     with ExitStack() as hooks:
@@ -92,6 +85,6 @@ def followers(
     }
 
 
-def _changes(x: Tensor) -> int:
+def _count_changes(x: Tensor) -> int:
     """Return how often a tensor was changed in place; those of inference mode do not count it."""
     return 0 if x.is_inference() else x._version

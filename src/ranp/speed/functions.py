@@ -65,9 +65,6 @@ def _leave(model: nn.Module, args: Any, output: Any) -> None:
         _running.stacks.pop().close()
 
 
-# ------------------------------------------------------------------------------------- upsampling
-
-
 def _interpolate(
     input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", **more: Any
 ) -> Tensor | None:
@@ -113,9 +110,6 @@ class _Nearest(torch.autograd.Function):
         return _windows(grad, ctx.factors, torch.add), None
 
 
-# ---------------------------------------------------------------------------------------- pooling
-
-
 def _max_pool3d(
     input: Tensor,
     kernel_size: Any,
@@ -133,9 +127,6 @@ def _max_pool3d(
     if not is_channels_last(input) or _needs_gradient(input) or min(input.shape[2:]) < max(kernel):
         return None
     return _windows(input, kernel, torch.maximum)
-
-
-# ------------------------------------------------------------------------------------------ parts
 
 
 def _windows(x: Tensor, sizes: Factors, join: Callable[[Tensor, Tensor], Tensor]) -> Tensor:

@@ -22,7 +22,7 @@ from ranp.resources.machine import describe_machine, load
 from ranp.resources.measuring import preserve_state, time_in_turns
 from ranp.resources.timing_cache import TimingCache
 from ranp.speed.convolution import Route, RoutedConv3d, can_route
-from ranp.speed.folding import fold_norms, followers
+from ranp.speed.folding import fold_norms, preceding_convolutions
 from ranp.speed.functions import set_fast_functions
 from ranp.speed.geometry import Geometry
 from ranp.speed.layout import Layout
@@ -154,7 +154,7 @@ def optimize(
     x = _example(model, example_input)
     busy = load()
     keeps_memory = keep_memory and x.device.type == "cpu" and keep_freed_memory()
-    given = _Candidate(AS_GIVEN, _copy(model), {}, ())
+    given = _Candidate(AS_GIVEN, _copy_model(model), {}, ())
     with blame("the network, given the example input,"):
         expected = given.run(x, mode)
     tried = {given: _compared(given.name, expected, expected)}
@@ -166,7 +166,7 @@ def optimize(
     cache = TimingCache() if cache is None else cache
     is_volume = x.device.type == "cpu" and x.dim() == 5 and x.dtype == torch.float32
     for layout in LAYOUTS if is_volume else ():  # of other inputs there is one way to compute
-        candidate = _rerouted(model, x, layout, mode, cache)
+        candidate = _reroute(model, x, layout, mode, cache)
         tried[candidate] = trial = _compared(candidate.name, candidate.run(x, mode), expected)
         if trial.is_equal and trial.seconds < _WORTH * expected.seconds:
             break  # the other layout has to be better than the one given, and this one is
@@ -253,20 +253,22 @@ def _example(model: nn.Module, example_input: ExampleInput) -> Tensor:
     return torch.randn(shape.shape, dtype=shape.dtype, device=shape.device)
 
 
-def _copy(model: nn.Module) -> nn.Module:
+def _copy_model(model: nn.Module) -> nn.Module:
     copied = copy.deepcopy(model)
     copied.zero_grad(set_to_none=True)
     return copied
 
 
-def _rerouted(
+def _reroute(
     model: nn.Module, x: Tensor, layout: Layout, mode: Mode, cache: TimingCache
 ) -> _Candidate:
     """Return a copy whose convolutions work in a layout, each by its fastest route."""
-    candidate = _copy(model)
+    candidate = _copy_model(model)
     with preserve_state(candidate), training_mode(candidate, mode == "train"):
         folded = tuple(fold_norms(candidate, x)) if mode == "inference" else ()
-        pairs = followers(candidate, x, is_over_channels) if mode == "inference" else {}
+        pairs = (
+            preceding_convolutions(candidate, x, is_over_channels) if mode == "inference" else {}
+        )
         names = {conv: name for name, conv in candidate.named_modules()}
         before_softmax = {softmax: names[conv] for softmax, conv in pairs.items()}
         shapes = _inputs_in_order(candidate, x)

@@ -10,13 +10,7 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 def rebuilt_as(kind: type[ModuleT], module: nn.Module, **attributes: Any) -> ModuleT:
-    """Return a module of another class that shares the state of the given one.
-
-    Args:
-        kind: Class of the new module, derived from the class of the given one.
-        module: Module whose parameters, buffers, hooks and settings the new one takes over.
-        attributes: Attributes to add.
-    """
+    """Return a module of a subclass that shares parameters, buffers and hooks of the given one."""
     new = kind.__new__(kind)
     nn.Module.__init__(new)
     vars(new).update(vars(module) | attributes)

@@ -31,15 +31,7 @@ _LONG = 1.0  # seconds; what runs longer needs no repetition
 def choose_route(
     module: nn.Conv3d, shape: tuple[int, ...], layout: Layout, mode: Mode, cache: TimingCache
 ) -> Route:
-    """Find the fastest route of a convolution.
-
-    Args:
-        module: The convolution.
-        shape: Shape of its input.
-        layout: Memory layout of its input and of its output.
-        mode: Whether gradients matter.
-        cache: Where measured times are kept.
-    """
+    """Find the fastest route of a convolution."""
     g = Geometry.of(module)
     x = as_layout(torch.randn(shape), layout)
     weight = torch.randn_like(module.weight, requires_grad=False)

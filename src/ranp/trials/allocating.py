@@ -27,7 +27,7 @@ _KEPT_APART = ("batches", "until_stable", "per", "weights")
 
 
 @dataclass(frozen=True)
-class Planned:
+class Allocation:
     """A network at a budget.
 
     Attributes:
@@ -87,30 +87,30 @@ class Allocator:
         """Whether there are batches and a loss to score with."""
         return self.loader is not None and self.scoring.forward is not None
 
-    def full(self) -> Planned:
+    def full(self) -> Allocation:
         """Return the full network."""
         chooser = self.chooser(Choice.make("thin"))
         alive = self.loop.graph.all_alive()
         about = describe_network(chooser, alive, None, None)
-        return Planned(chooser, make_plan(chooser, 0.0, alive=alive), alive, about)
+        return Allocation(chooser, make_plan(chooser, 0.0, alive=alive), alive, about)
 
-    def allocate(self, choice: Choice, budget: Budget) -> Planned | Unreachable:
+    def allocate(self, choice: Choice, budget: Budget) -> Allocation | Unreachable:
         """Return the network of a choice at a budget.
 
         Methods that rank neurons keep to their ranking, also where the budget is missed by it.
         """
         chooser = self.chooser(choice)
         try:
-            sparsity, alive = self._meet(chooser, budget)
+            sparsity, alive = self._meet_budget(chooser, budget)
         except InfeasibleError as error:
             sparsity = chooser.max_sparsity()
             about = describe_network(chooser, chooser.choose(sparsity), sparsity, budget)
             return Unreachable(str(error), about)
         plan = make_plan(chooser, sparsity, alive=alive)
         about = describe_network(chooser, alive, sparsity, budget)
-        return Planned(chooser, plan, alive, about)
+        return Allocation(chooser, plan, alive, about)
 
-    def _meet(self, chooser: Chooser, budget: Budget) -> tuple[float, Alive]:
+    def _meet_budget(self, chooser: Chooser, budget: Budget) -> tuple[float, Alive]:
         """Return sparsity and channels at a budget, counted or, for a training step, predicted."""
         if budget.is_counted:
             return meet_budget(chooser, [budget])
@@ -156,14 +156,7 @@ class Allocator:
 def describe_network(
     chooser: Chooser, alive: Alive, sparsity: float | None, budget: Budget | None
 ) -> dict[str, Any]:
-    """Return what is known of a slim network before it is trained, as plain values.
-
-    Args:
-        chooser: Chooser of the full network.
-        alive: The living channels.
-        sparsity: Sparsity that they were chosen at; None for the full network.
-        budget: Budget that they were chosen for, if there is one; counted ones have a `deviation`.
-    """
+    """Return what is known of a slim network before it is trained, as plain values."""
     costs, full = chooser.costs(alive), chooser.costs()
     deviation = None
     if budget is not None and budget.is_counted:

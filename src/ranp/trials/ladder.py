@@ -94,15 +94,15 @@ def make_schedule(candidates: int, length: int, cost: float) -> Schedule:
             rungs = _rungs(challengers, first, length)
             spare = allowed - Schedule(rungs, 0, length).check_ins
             if spare >= 0:
-                return _spend(spare, rungs, length)
+                return _extend(rungs, spare, length)
     raise UsageError(
         f"cost must be at least {least_cost(2, length)}, which is what a race of two "
         f"candidates takes of the training, got {cost:g}; give that, or yield more often"
     )
 
 
-def _spend(spare: int, rungs: tuple[tuple[int, int], ...], length: int) -> Schedule:
-    """Return a schedule that spends spare check-ins on the last rung, then on refinements."""
+def _extend(rungs: tuple[tuple[int, int], ...], spare: int, length: int) -> Schedule:
+    """Return a schedule that uses spare check-ins for the last rung, then for refinements."""
     *others, (last, challengers) = rungs
     each = challengers + 3  # the incumbent goes there too, and two of them meet again
     further = min(spare // each, length - last)
@@ -112,7 +112,7 @@ def _spend(spare: int, rungs: tuple[tuple[int, int], ...], length: int) -> Sched
 
 
 def least_cost(candidates: int, length: int) -> float:
-    """Return the least cost at which so many candidates race, to a thousandth."""
+    """Return the least cost at which a number of candidates race, to a thousandth."""
     least = Schedule(_rungs(candidates - 1, 1, length), 0, length)
     return math.ceil(1000 * least.cost - 1e-9) / 1000
 

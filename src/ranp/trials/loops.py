@@ -37,7 +37,7 @@ from ranp.user_code import blame
 Build = Callable[[], nn.Module]
 Train = Callable[[nn.Module, int], Iterable[Any]]
 Line = dict[str, float]
-"""What a training function said at a check-in, by name; the first that is no loss is the goal."""
+"""Values that a training yielded at a check-in, by name; the first that is not the loss counts."""
 
 LOSS = "loss"
 _SINGLE = "metric"
@@ -76,7 +76,7 @@ class Training:
         yield from lines
 
     def advance(self, check_ins: int | None) -> None:
-        """Train until so many check-ins are there, or to the end."""
+        """Train up to a number of check-ins, or to the end."""
         began = time.process_time()
         with self._own_random_numbers():
             while not self.ended and (check_ins is None or len(self.curve) < check_ins):
@@ -84,7 +84,7 @@ class Training:
                     line = next(self._lines, None)
                 self.ended = line is None
                 if line is not None:
-                    self._take(_checked(line))
+                    self._append(_checked(line))
         self.cpu_seconds += time.process_time() - began
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ class Training:
         self.ended = True
         self._lines.close()
 
-    def _take(self, line: Line) -> None:
+    def _append(self, line: Line) -> None:
         wrong = [name for name, value in line.items() if not math.isfinite(value)]
         if not wrong:
             self.curve.append(line)
@@ -168,12 +168,7 @@ def goal_of(line: Mapping[str, float]) -> str:
 class Loop:
     """The user's network and training function, and the cells that they make.
 
-    Args:
-        store: Keeps the cells.
-        model: The full network.
-        graph: Its channel graph.
-        train: Trains a network with a seed, and yields at check-ins.
-        name: What the training is called in cells; cells of another name are other cells.
+    The name is what the training is called in cells; cells of another name are other cells.
     """
 
     def __init__(

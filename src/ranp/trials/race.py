@@ -32,7 +32,7 @@ from ranp.pruning.coupling import Floor
 from ranp.report.terminal import numbers, table
 from ranp.resources.budgets import Amount, Budget, parse_budgets
 from ranp.slimming import Plan
-from ranp.trials.allocating import Allocator, Planned, Unreachable
+from ranp.trials.allocating import Allocation, Allocator, Unreachable
 from ranp.trials.ladder import Ladder, Rung, Schedule, least_cost, make_schedule
 from ranp.trials.loops import Build, Line, Loop, Train
 from ranp.trials.source_code import code_fingerprint
@@ -79,7 +79,7 @@ def make_allocator(
     with blame("the network's factory"):
         model = build()
     traced = trace(model, batches, example_input=example_input)
-    loop = Loop(store, traced.model, traced.graph, train, name=name or _name_of(train))
+    loop = Loop(store, traced.model, traced.graph, train, name=name or _training_name(train))
     forward = None if score_with is None else make_forward(score_with[1], None)
     scoring = Scoring(forward, until_stable=True)  # bounded: a loader may have no end
     return Allocator(loop, batches.loader, scoring, settings, step)
@@ -91,7 +91,7 @@ class RaceResult:
 
     Attributes:
         winner: Name of the winning candidate.
-        won: Its network.
+        allocation: Its network.
         rungs: Standing at every rung.
         refined: Refinements of the winner that were tried, and the check-in at which each fell
             behind; None for one that won.
@@ -108,7 +108,7 @@ class RaceResult:
     """
 
     winner: str
-    won: Planned
+    allocation: Allocation
     rungs: tuple[Rung, ...]
     refined: Mapping[str, int | None]
     challenger: str | None
@@ -124,7 +124,7 @@ class RaceResult:
     @property
     def plan(self) -> Plan:
         """The winner's plan."""
-        return self.won.plan
+        return self.allocation.plan
 
     @property
     def why(self) -> str:
@@ -142,32 +142,13 @@ class RaceResult:
         return f"{reason}{f'; {better[-1]} beats it over both' if better else ''}."
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all but the plan as plain values, for JSON."""
-        return {
-            "schema": 1,
-            "kind": "race",
-            "winner": self.winner,
-            "rungs": [asdict(rung) for rung in self.rungs],
-            "refined": dict(self.refined),
-            "challenger": self.challenger,
-            "confirmed": self.confirmed,
-            "why": self.why,
-            "curves": {name: list(curve) for name, curve in self.curves.items()},
-            "again": {name: list(curve) for name, curve in self.again.items()},
-            "widths": {name: dict(widths) for name, widths in self.widths.items()},
-            "left_out": dict(self.left_out),
-            "stated": self.stated,
-            "spent": self.spent,
-            "cpu_seconds": self.cpu_seconds,
-        }
+        """Return all but the network as plain values, for JSON."""
+        fields = {name: value for name, value in vars(self).items() if name != "allocation"}
+        rungs = [asdict(rung) for rung in self.rungs]
+        return {"schema": 1, "kind": "race", **fields, "rungs": rungs, "why": self.why}
 
     def save(self, directory: str | Path, command: str | None = None) -> Path:
-        """Write the winner's plan, the race's record and its page into a directory.
-
-        Args:
-            directory: Created if it does not exist.
-            command: Command that made the race, to be shown.
-        """
+        """Write the winner's plan, the race's record and its page into a directory."""
         from ranp.report.race import render_race
 
         out = Path(directory)
@@ -183,7 +164,7 @@ class RaceResult:
         title = f"{self.winner} wins: {self.why} {cost}"
         rows = table("candidate", *reached, "neurons of each layer", title=title)
         for name, widths in self.widths.items():
-            values = [_at(self.curves[name], rung.check_ins) for rung in self.rungs]
+            values = [_format_line(self.curves[name], rung.check_ins) for rung in self.rungs]
             rows.add_row(name, *values, " ".join(map(str, widths.values())))
         return rows
 
@@ -192,8 +173,8 @@ class RaceResult:
         return plain(self)
 
 
-def _at(curve: Sequence[Line], check_ins: int) -> str:
-    """Format what a training said at a check-in."""
+def _format_line(curve: Sequence[Line], check_ins: int) -> str:
+    """Format what a training yielded at a check-in."""
     if not 0 < check_ins <= len(curve):
         return ""
     return ", ".join(
@@ -225,7 +206,7 @@ class Racing:
         loop = self.allocator.loop
         choices = self._choices(budget, seed)
         self.tell(f"Bringing {len(choices)} candidates to the budget")
-        allocations, left_out = self._line_up(choices, budget)
+        allocations, left_out = self._allocate_all(choices, budget)
         schedule = make_schedule(len(allocations), self.length, self.cost)
         self.tell(self._stated(schedule, len(allocations)))
         runs: dict[tuple[str, bool], dict[str, Any]] = {}
@@ -238,24 +219,22 @@ class Racing:
                 runs[name, again] = found
                 done = sum(len(run["curve"]) for run in runs.values())
                 which = f"{name}, seed {seed + again}"
-                reached = f"{which}, at check-in {len(curve)}: {_at(curve, len(curve))}"
+                reached = f"{which}, at check-in {len(curve)}: {_format_line(curve, len(curve))}"
                 self.tell(f"{done} of at most {schedule.check_ins} check-ins; {reached}")
             return curve
 
-        ladder = Ladder(schedule, curve, self._tell_rung)
+        ladder = Ladder(schedule, curve, self._report_rung)
         with closing(loop):
             winner = ladder.run(list(allocations))
-            refined = (
-                self._refinements(winner, allocations[winner], budget, seed)
-                if schedule.refined
-                else {}
-            )
+            refined: dict[str, Allocation] = {}
+            if schedule.refined:
+                refined = self._refinements(winner, allocations[winner], budget, seed)
             allocations |= refined
             winner = ladder.refine(winner, list(refined))
         raced = [name for name in allocations if (name, False) in runs] or [winner]
         return RaceResult(
             winner=winner,
-            won=allocations[winner],
+            allocation=allocations[winner],
             rungs=tuple(ladder.rungs),
             refined=ladder.refined,
             challenger=ladder.challenger,
@@ -269,7 +248,7 @@ class Racing:
             cpu_seconds=sum(run["cpu_seconds"] for run in runs.values()),
         )
 
-    def _tell_rung(self, rung: Rung) -> None:
+    def _report_rung(self, rung: Rung) -> None:
         on = f"; {', '.join(rung.kept)} go on" if len(rung.kept) > 1 else ""  # one at the last
         self.tell(f"Rung at check-in {rung.check_ins}: {' > '.join(rung.standing)}{on}")
 
@@ -287,16 +266,16 @@ class Racing:
             "or with more frequent check-ins"
         )
 
-    def _line_up(
+    def _allocate_all(
         self, choices: Sequence[Choice], budget: Budget
-    ) -> tuple[dict[str, Planned], dict[str, str]]:
+    ) -> tuple[dict[str, Allocation], dict[str, str]]:
         """Return the candidates' networks at a budget, and those left out with the reason.
 
         Where a method cannot come down to the budget, or would leave a layer too thin to be
         trained (see `thin_layers`), it races with the floor "auto".
         """
         loop = self.allocator.loop
-        allocations: dict[str, Planned] = {}
+        allocations: dict[str, Allocation] = {}
         left_out: dict[str, str] = {}
         names: dict[Path, str] = {}
         for choice in choices:
@@ -304,7 +283,7 @@ class Racing:
             found = self.allocator.allocate(choice, budget)
             if isinstance(found, Unreachable) or thin_layers(loop.graph, found.alive):
                 floored = self.allocator.allocate(replace(choice, floor="auto"), budget)
-                found = floored if isinstance(floored, Planned) else found
+                found = floored if isinstance(floored, Allocation) else found
             if isinstance(found, Unreachable):
                 left_out[name] = found.reason
                 continue
@@ -319,17 +298,17 @@ class Racing:
         return allocations, left_out
 
     def _refinements(
-        self, winner: str, won: Planned, budget: Budget, seed: int
-    ) -> dict[str, Planned]:
+        self, winner: str, network: Allocation, budget: Budget, seed: int
+    ) -> dict[str, Allocation]:
         """Return the networks around the winner's, at the same budget."""
         chooser = self.allocator.chooser(Choice.make("thin"))
-        refined: dict[str, Planned] = {}
-        for tilt, weights in tilted_weights(chooser, won.alive).items():
+        refined: dict[str, Allocation] = {}
+        for tilt, weights in tilted_weights(chooser, network.alive).items():
             rule = proportional(weights)
             method = Method(f"{winner} {tilt}", "refined in a race", selection=rule, floor="auto")
             choice = Choice.make(method, seed=seed, **self.allocator.settings)
             found = self.allocator.allocate(choice, budget)
-            if isinstance(found, Planned):
+            if isinstance(found, Allocation):
                 refined[method.name] = found
         return refined
 
@@ -342,7 +321,7 @@ class Racing:
         return choices
 
 
-def win_race(
+def race_choice(
     traced: Traced,
     train: Train,
     length: int,
@@ -351,18 +330,11 @@ def win_race(
     scoring: Scoring,
     step: TrainingStep | None,
     tell: Callable[[str], None],
-) -> Planned:
-    """Race the default candidates on a traced network, and return the winner.
+) -> tuple[Choice, Scoring]:
+    """Race the default candidates on a traced network at one budget.
 
-    Args:
-        traced: The full network, and the loader to score with.
-        train: As in `race`.
-        length: As in `race`.
-        budgets: What the slim network may cost: one budget.
-        choice: Settings of the candidates, and the seed.
-        scoring: How the network is scored.
-        step: How the network is trained, for a budget of memory.
-        tell: As in `race`.
+    Returns:
+        The winner's choice, and how to score with the scores that it was chosen by.
     """
     if not isinstance(budgets, tuple) or len(budgets) != 1:
         raise UsageError(
@@ -375,19 +347,17 @@ def win_race(
         traced.model,
         traced.graph,
         train,
-        name=_name_of(train),
+        name=_training_name(train),
     )
-    settings = {
-        "lam": choice.lam,
-        "coupling": choice.coupling,
-        "floor": choice.floor,
-        "multiple": choice.multiple,
-    }
+    names = ("lam", "coupling", "floor", "multiple")
+    settings = {name: getattr(choice, name) for name in names}
     allocator = Allocator(loop, traced.batches.loader, scoring, settings, step, input_at)
-    return Racing(allocator, length, tell=tell).run(budgets[0], choice.seed).won
+    found = Racing(allocator, length, tell=tell).run(budgets[0], choice.seed)
+    winner = found.allocation.chooser
+    return winner.choice, replace(scoring, scores=winner.scores)
 
 
-def _name_of(train: Train) -> str:
+def _training_name(train: Train) -> str:
     return f"{train.__module__}:{getattr(train, '__qualname__', type(train).__name__)}"
 
 

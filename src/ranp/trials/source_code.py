@@ -23,9 +23,6 @@ def code_fingerprint(*objects: Any) -> str:
     Modules of the user that were loaded by name count too: they may register a method. Comments,
     docstrings and blank lines do not count, nor do installed packages, whose versions are stored
     with results, nor what only shows results.
-
-    Args:
-        objects: Functions or classes, of this package or of the user.
     """
     found: dict[str, str] = {}
     waiting = [*(each.__module__ for each in objects), *loaded_modules()]

@@ -109,13 +109,7 @@ class Store:
         return place
 
     def check_owner(self, cell: Cell, owner: str, path: Path) -> None:
-        """Refuse a file of a cell under way that carries the name of another one.
-
-        Args:
-            cell: The cell.
-            owner: Name of the cell's directory that the file carries.
-            path: Path of the file, for the message.
-        """
+        """Refuse a file of a cell under way that carries the name of another one."""
         if owner != self.place(cell).name:
             raise IntegrityError(
                 f"'{path}' belongs to another cell, '{owner}'; restore it, or remove "
@@ -139,16 +133,9 @@ class Store:
         *,
         wait: bool = False,
     ) -> int:
-        """Compute the cells that are missing and that no other process holds.
+        """Compute the cells that are missing and that no other process holds; return how many.
 
-        Args:
-            cells: The cells, in the order in which they are wanted.
-            compute: Computes one.
-            on_cell: Called before each cell is computed.
-            wait: Whether to go on until all of them are complete, whichever process computes them.
-
-        Returns:
-            The number of cells that were computed here.
+        With `wait` it goes on until all of them are complete, whichever process computes them.
         """
         computed = 0
         while missing := self.missing(cells):
@@ -169,10 +156,6 @@ class Store:
         """Return the result of a cell; compute it now, or wait for the process that does.
 
         For what other cells are made of: `complete` passes over what another process holds.
-
-        Args:
-            cell: The cell.
-            compute: Computes it.
         """
         with hold_directory(ensure_directory(self.place(cell)), wait=True):
             if self._is_missing(cell):
@@ -227,12 +210,7 @@ def _read(path: Path) -> str | None:
 
 
 def _kept(place: Path, names: Iterable[str] | None = None) -> dict[str, str]:
-    """Return the hashes of what a cell keeps for others to read, by name.
-
-    Args:
-        place: Directory of the cell.
-        names: Which of the files; those of `_KEPT` if None.
-    """
+    """Return the hashes of what a cell keeps for others to read, by name."""
     if names is None:
         paths = [path for pattern in _KEPT for path in sorted(place.glob(pattern))]
         others = [path.relative_to(place).as_posix() for path in paths]

@@ -14,13 +14,7 @@ _FILE = "scores.safetensors"
 
 
 def require_scores(store: Store, wanted: Cell, score: Callable[[], Scores]) -> Scores:
-    """Return the scores of a cell; the network is scored if the store does not have them.
-
-    Args:
-        store: Keeps the scores.
-        wanted: All that the scores depend on.
-        score: Scores the network.
-    """
+    """Return the scores of a cell; the network is scored if the store does not have them."""
 
     def compute(cell: Cell, place: Path) -> dict[str, Any]:
         began = time.process_time()

@@ -308,9 +308,9 @@ class _Task:
         (budget,) = parse_budgets(budgets)
         with closing(allocator.loop):
             raced = Racing(allocator, loop.epochs, candidates, cost, tell).run(budget, seed)
-        chooser = raced.won.chooser
+        chooser = raced.allocation.chooser
         slim = raced.plan.apply(self.network, init="keep")
-        costs = chooser.costs(), chooser.costs(raced.won.alive)
+        costs = chooser.costs(), chooser.costs(raced.allocation.alive)
         return raced, Result(slim, raced.plan, chooser, *costs)
 
     def memories(self, result: Result) -> Mapping[str, TrainingMemory]:

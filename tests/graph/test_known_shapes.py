@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ranp.resources.known_shapes import known_outputs
+from ranp.graph.known_outputs import known_output
 
 ATEN = torch.ops.aten
 SHAPE = (2, 6, 4, 3, 5)
@@ -69,7 +69,7 @@ def calls():
 def test_known_outputs_are_those_of_the_operation(name):
     with FakeTensorMode():
         func, args = calls()[name]
-        known = known_outputs(func, args, {})
+        known = known_output(func, args, {})
         assert described(known) == described(func(*args))
 
 
@@ -85,29 +85,29 @@ def test_known_outputs_are_those_of_the_operation(name):
 def test_what_is_out_of_the_ordinary_is_left_to_the_operation(change):
     with FakeTensorMode():
         func, args = calls()["batch norm"]
-        assert known_outputs(func, change(args), {}) is None
+        assert known_output(func, change(args), {}) is None
 
 
 def test_operations_without_a_rule_and_real_tensors_are_run():
     x = torch.randn(SHAPE)
-    assert known_outputs(ATEN.tanh_backward.default, (x, x), {}) is None
+    assert known_output(ATEN.tanh_backward.default, (x, x), {}) is None
     with FakeTensorMode():
         x = torch.randn(SHAPE)
-        assert known_outputs(ATEN.sum.default, (x,), {}) is None
+        assert known_output(ATEN.sum.default, (x,), {}) is None
 
 
 def test_a_tensor_that_is_copied_into_is_the_output():
     copy = ATEN.copy_.default
     with FakeTensorMode():
         x = torch.randn(SHAPE)
-        assert known_outputs(copy, (x, torch.randn(SHAPE)), {}) is x
-        assert known_outputs(copy, (x, torch.randn(SHAPE[-1])), {}) is None  # it is broadcast
-        assert known_outputs(ATEN.relu_.default, (x,), {}) is x
+        assert known_output(copy, (x, torch.randn(SHAPE)), {}) is x
+        assert known_output(copy, (x, torch.randn(SHAPE[-1])), {}) is None  # it is broadcast
+        assert known_output(ATEN.relu_.default, (x,), {}) is x
 
 
 def test_products_and_repeats_that_do_not_fit_are_left_to_the_operation():
     with FakeTensorMode():
         bias, left = torch.randn(5), torch.randn(4, 6)
-        assert known_outputs(ATEN.addmm.default, (bias, left, torch.randn(5, 5)), {}) is None
-        assert known_outputs(ATEN.addmm.default, (bias[:1], left, torch.randn(6, 5)), {}) is None
-        assert known_outputs(ATEN.repeat.default, (bias, [2, 3]), {}) is None
+        assert known_output(ATEN.addmm.default, (bias, left, torch.randn(5, 5)), {}) is None
+        assert known_output(ATEN.addmm.default, (bias[:1], left, torch.randn(6, 5)), {}) is None
+        assert known_output(ATEN.repeat.default, (bias, [2, 3]), {}) is None
