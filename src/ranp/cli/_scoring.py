@@ -93,15 +93,9 @@ def open_source(
     seed: int = 0,
     batches: int | None = None,
 ) -> Source:
-    """Open what a network is scored with.
+    """Open what a network is scored with, for methods that the scores must serve.
 
-    Args:
-        network: The network.
-        methods: The methods that the scores must serve.
-        options: What was asked for.
-        batch: Samples per batch.
-        seed: Seed of generated samples, crops and order.
-        batches: Batches if samples were not asked for; as many as hold 8 samples if None.
+    `batches` counts if samples were not asked for; without either there are 8 samples.
     """
     needs_data = any(method.needs_data for method in methods)
     data, loss = options.data, options.loss
@@ -195,10 +189,8 @@ def volume(network: Network, size: int | None) -> tuple[int, int, int]:
 class ScoringListener(ScoringBar):
     """Shows scoring as a progress bar; a signal ends it after the batch under way.
 
-    Args:
-        output: Whether bar and messages are shown.
-        keep: File that the scores go to as soon as they are there, or interrupted.
-        on_interrupt: Called with the scores so far, if a signal came.
+    Scores go to the file `keep` as soon as they are there; `on_interrupt` is called with the scores
+    so far if a signal came.
     """
 
     def __init__(
@@ -243,11 +235,8 @@ def keep_interrupted(
 ) -> Callable[[Scores], None]:
     """Return what a command does when its scoring is interrupted: keep it for `ranp score`.
 
-    Args:
-        context: Context of the command.
-        out: The command's directory; without one, a new file in the current directory is used.
-        then: `then(file)` -> the command that goes on from that file of scores.
-        scoring: Options of `ranp score` that differ from those of the command.
+    Scores go to the command's directory, else to a new file here. `then(file)` returns the command
+    that goes on from it; `scoring` are options of `ranp score` that differ from the command's.
     """
 
     def keep(scores: Scores) -> None:

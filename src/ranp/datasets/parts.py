@@ -81,15 +81,10 @@ class PartMiou:
 def shape_iou(
     scores: NDArray[np.floating], labels: NDArray[np.integer], category: Category
 ) -> float:
-    """Return one shape's IoU: the mean over its category's parts.
+    """Return one shape's IoU: the mean over the parts of its category, which is given.
 
-    A voxel is given the part with the highest score among the category's own parts; a part that
-    neither occurs nor is predicted counts 1; empty voxels do not count.
-
-    Args:
-        scores: Logits or probabilities of all 50 parts [50, ...].
-        labels: Part labels [...], `EMPTY` where there is no point.
-        category: The shape's category, which is given, not predicted.
+    A voxel is given the part with the highest score [50, ...] among the category's own parts; a
+    part that neither occurs nor is predicted counts 1; voxels of label `EMPTY` do not count.
     """
     occupied = labels != EMPTY
     truth = labels[occupied]

@@ -145,14 +145,8 @@ def score_cases(
 ) -> Scores:
     """Score a network with training cases, one by one, on a GPU if there is one.
 
-    Args:
-        traced: The network.
-        cases: Training cases.
-        methods: Methods that the scores must serve.
-        dataset: Data set whose loss is taken.
-        window: Edge of the training crops.
-        workers: Processes that read data ahead.
-        scoring: Further options of `ranp.pipeline.Scoring`.
+    The loss is the data set's for crops of edge `window`; `scoring` are further options of
+    `ranp.pipeline.Scoring`.
     """
     task = dataset.make_task(window)
     model = traced.model.to("cuda" if torch.cuda.is_available() else "cpu")
@@ -307,11 +301,6 @@ class TrainingCells:
 
 def _make_plan(chooser: Chooser, wanted: TrainingCell, cell: str) -> Plan:
     """Return the plan at the given sparsity, or as near to the budget as the method comes.
-
-    Args:
-        chooser: Chooses the living channels.
-        wanted: What is wanted.
-        cell: Name of the cell's directory, which the plan carries.
 
     Raises:
         InfeasibleError: The method cannot be brought there.

@@ -46,17 +46,9 @@ def complete_cells(
 ) -> int:
     """Compute what is missing of some cells, and return when all of them are complete.
 
-    Results do not depend on `jobs`: every process computes with as many threads as this one.
-
-    Args:
-        store: Keeps the cells.
-        cells: The cells, in the order in which they are wanted.
-        compute: Computes one; must be picklable if there are several jobs.
-        on_cell: Called before each cell that is computed here or given to a job.
-        jobs: Processes that compute.
-
-    Returns:
-        The number of cells that were computed here, or by jobs of a cluster.
+    Results do not depend on `jobs`: every process computes with as many threads as this one. With
+    several, `compute` must be picklable. Returns the number of cells that were computed here, or by
+    jobs of a cluster.
     """
     if isinstance(jobs, str):
         return _submit(jobs, store, cells, compute, on_cell)

@@ -31,13 +31,6 @@ def open_trainer(
 
     Output is suppressed only while it starts.
 
-    Args:
-        dataset: Name of the dataset.
-        configuration: Name of the configuration.
-        plans: Name of the plans.
-        fold: Fold whose training cases are used.
-        trainer: The trainer class, or its name.
-
     Raises:
         UsageError: nnU-Net is not installed, or refuses.
     """
