@@ -71,7 +71,7 @@ def _block_topology(
 
 @dataclass(frozen=True)
 class LayerChart:
-    """A bar per layer: the full network's, and in it the slim one's; rows are (name, full, slim)."""
+    """A bar per layer: the full network's, in it the slim one's; rows are (name, full, slim)."""
 
     key: str
     title: str
