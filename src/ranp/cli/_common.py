@@ -37,12 +37,6 @@ def show_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=1, allow_nan=False))
 
 
-def say(quiet: bool, message: str) -> None:
-    """Print a message to stderr."""
-    if not quiet:
-        typer.echo(message, err=True)
-
-
 def is_given(context: typer.Context, parameter: str) -> bool:
     """Return whether an option was given, and is not the default."""
     return getattr(context.get_parameter_source(parameter), "name", "") == "COMMANDLINE"

@@ -240,7 +240,9 @@ def keep_interrupted(
     """
 
     def keep(scores: Scores) -> None:
-        kept = _new_file() if out is None else out / "scores.safetensors"
+        here = (Path(f"interrupted-{number}.safetensors") for number in count(1))
+        new = next(path for path in here if not path.exists())
+        kept = new if out is None else out / "scores.safetensors"
         scores.save(kept)
         options = {"out": kept, "resume": True, "per": scores.settings["per"], **scoring}
         resume = next_command(context, "score", context.params["network"], **options)
@@ -260,9 +262,3 @@ def fit_without(network: Network) -> set[str]:
     A loader and a loss of the user's own stay: they tell the input, and what a step takes.
     """
     return set(SCORING) - (set() if network.spec is not None else {"data", "loss"})
-
-
-def _new_file() -> Path:
-    """Return a file for scores that does not exist yet."""
-    names = (f"interrupted-{number}.safetensors" for number in count(1))
-    return next(path for path in map(Path, names) if not path.exists())

@@ -169,19 +169,18 @@ def slim_configuration(
     arguments stay flat: nnU-Net's trainer reads `strides` among them. A first stage loses its
     second: that one would be looked for in the same plans.
     """
-    architecture = configuration["architecture"]
+    architecture, entry = configuration["architecture"], asdict(about)
     return {
         **{k: v for k, v in configuration.items() if k not in ("inherits_from", "next_stage")},
         "architecture": {
             **architecture,
             "network_class_name": FACTORY,
-            "arch_kwargs": {**architecture["arch_kwargs"], "ranp": _sealed(asdict(about))},
+            "arch_kwargs": {
+                **architecture["arch_kwargs"],
+                "ranp": {**entry, "sha256": json_sha256(entry)},
+            },
         },
     }
-
-
-def _sealed(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {**entry, "sha256": json_sha256(entry)}
 
 
 def parse_slim_entry(entry: object, source: str) -> SlimConfiguration:
