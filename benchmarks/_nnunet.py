@@ -170,10 +170,11 @@ def prune(options: argparse.Namespace, arm: str, seed: int) -> tuple[str, dict[s
 
 def train(options: argparse.Namespace, plans: str, seed: int) -> dict[str, Any]:
     """Train and validate the network of some plans."""
-    from ranp.integrations.nnunet.trainer import make_trainer, seeded
+    from ranp.integrations.nnunet.trainer import TrainerChoice, seeded
 
     with seeded(seed):
-        trainer = make_trainer(DATASET, configuration(options), plans, 0, trainer_class(), "cpu")
+        chosen = TrainerChoice(DATASET, configuration(options), plans, 0, trainer_class())
+        trainer = chosen.make("cpu")
         trainer.num_epochs = options.epochs
         trainer.num_iterations_per_epoch = options.iterations
         trainer.num_val_iterations_per_epoch = VALIDATION_BATCHES

@@ -61,7 +61,7 @@ def main() -> None:
         for picture in files:
             if picture.suffix == ".png":
                 _shrink(picture, DOCS / "images" / picture.name)
-    blocks = {name: tables[name].markdown(level=2) for name in TABLES}
+    blocks = {name: tables[name].markdown() for name in TABLES}
     _fill(DOCS / "results-tables.md", blocks)
     _fill(DOCS / "results.md", {"claims": claims(study, tables)})
 

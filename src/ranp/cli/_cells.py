@@ -39,12 +39,7 @@ class CellOptions:
         return parse_jobs(self.jobs)
 
     def open_store(self, directory: Path, *computing: Any) -> Store:
-        """Return the store of a command.
-
-        Args:
-            directory: Directory of the store.
-            computing: Functions and classes whose code computes the cells.
-        """
+        """Return the store of a command, whose cells the given functions and classes compute."""
         from ranp.trials.source_code import code_fingerprint
         from ranp.trials.store import Store
 
@@ -55,13 +50,8 @@ class CellOptions:
 def cell_progress(output: Output, unit: str, describe: Any) -> Iterator[OnCell]:
     """Show progress over cells on stderr, a bar in a terminal or lines; name how to go on.
 
-    Args:
-        output: Whether anything is shown.
-        unit: What a cell is called.
-        describe: `describe(cell, done, total)` -> what the bar shows, and a line or None.
-
-    Yields:
-        A function to call before each cell.
+    `describe(cell, done, total)` returns what the bar shows, and a line or None. Yields a function
+    to call before each cell.
     """
     from rich.progress import BarColumn, MofNCompleteColumn, TimeElapsedColumn
 

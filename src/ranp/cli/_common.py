@@ -37,12 +37,6 @@ def show_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=1, allow_nan=False))
 
 
-def say(quiet: bool, message: str) -> None:
-    """Print a message to stderr."""
-    if not quiet:
-        typer.echo(message, err=True)
-
-
 def is_given(context: typer.Context, parameter: str) -> bool:
     """Return whether an option was given, and is not the default."""
     return getattr(context.get_parameter_source(parameter), "name", "") == "COMMANDLINE"
@@ -57,15 +51,8 @@ def next_command(
 ) -> str:
     """Return a command to go on with, to be pasted into a shell.
 
-    It takes over every option of the running command that it has too, but for those that say
-    where and how results are written.
-
-    Args:
-        context: Context of the running command.
-        name: Name of the next command.
-        arguments: Its arguments, in their order.
-        without: Options that are not taken over, by name of their parameter.
-        options: Options to set, by name of their parameter.
+    It takes over every option of the running command that it has too, but for those that say where
+    and how results are written, and `without`; `options` are set by name of their parameter.
     """
     left_out = {"out", "as_json", "quiet", *without}
     given = {
@@ -113,14 +100,9 @@ def ensure_out(out: Path | None) -> None:
 def show_result(
     output: Output, result: Result, out: Path | None, data: str | None, **more: Any
 ) -> None:
-    """Print a pruned network, and write it with its page where a directory was given.
+    """Print a pruned network and what it was scored with; with a directory, write it and its page.
 
-    Args:
-        output: How to print.
-        result: The pruned network.
-        out: Directory to write to, if any.
-        data: Description of what the network was scored with.
-        more: Further keys of the JSON.
+    `more` are further keys of the JSON.
     """
     if out is not None:
         from ranp.report.page import write_report

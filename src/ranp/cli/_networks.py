@@ -80,10 +80,8 @@ def load_network(
 ) -> Network:
     """Build a network of the registry, or call the user's own factory.
 
-    Args:
-        name: Name of the network, or of the factory.
-        shape: Shape of its input, if not the registry's; that of a sample gets a batch of 1.
-        data: What it is scored with: a loader of the user's own tells the shape if none is given.
+    The shape of a sample gets a batch of 1. Without one, it is the registry's, or that of the
+    user's own loader that `data` names.
     """
     return _with_input(name, *_build(name), shape, data)
 
@@ -93,11 +91,7 @@ def load_sample_network(
 ) -> tuple[Network, int | None]:
     """Build a network for one sample of what it is trained with, and return the batch size too.
 
-    Args:
-        name: Name of the network, or of the factory.
-        input_text: Shape of a sample, or of a batch.
-        batch: Batch size, if it was given.
-        data: What it is scored with, as for `load_network`.
+    The text is the shape of a sample, or of a batch; `data` is as for `load_network`.
     """
     from ranp.graph import split_batch
 
@@ -205,12 +199,9 @@ def _sample_shape(batches: Batches, name: str) -> tuple[int, ...]:
 def load_planned(
     path: Path, network: str | None, shape: tuple[int, ...] | None = None
 ) -> tuple[Plan, Network]:
-    """Load a plan, and build the full network that it is for.
+    """Load a plan, and build the full network that it is for, by default at the plan's input.
 
-    Args:
-        path: Path of the plan.
-        network: The user's own network, named again: a stored file alone must not import code.
-        shape: Input shape, if not the one that the plan was made at.
+    The user's own network is named again: a stored file alone must not import code.
     """
     from ranp.slimming import Plan
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
-from ranp.cli._common import say, show, show_json
+from ranp.cli._common import show, show_json
 from ranp.errors import InfeasibleError, UsageError
 
 if TYPE_CHECKING:
@@ -100,7 +100,8 @@ class Output:
 
     def say(self, message: str) -> None:
         """Print a message to stderr."""
-        say(self.quiet, message)
+        if not self.quiet:
+            typer.echo(message, err=True)
 
     @contextmanager
     def infeasible_as_json(
@@ -262,8 +263,13 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
     }
     spread: list[inspect.Parameter] = []
     for parameter in parameters:
-        group = groups.get(parameter.name)
-        spread += [parameter] if group is None else _parameters(group)
+        if parameter.name not in groups:
+            spread.append(parameter)
+            continue
+        group = groups[parameter.name]
+        hints = get_type_hints(group, include_extras=True)
+        options = inspect.signature(group).parameters.values()
+        spread += [option.replace(annotation=hints[option.name]) for option in options]
 
     @wraps(function)
     def command(**given: Any) -> None:
@@ -275,10 +281,3 @@ def grouped(function: Callable[..., None]) -> Callable[..., None]:
     command.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in keyword}
     return command
-
-
-def _parameters(group: Any) -> list[inspect.Parameter]:
-    """Return the fields of a group as keyword parameters."""
-    hints = get_type_hints(group, include_extras=True)
-    parameters = inspect.signature(group).parameters.values()
-    return [p.replace(annotation=hints[p.name]) for p in parameters]

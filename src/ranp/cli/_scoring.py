@@ -93,15 +93,9 @@ def open_source(
     seed: int = 0,
     batches: int | None = None,
 ) -> Source:
-    """Open what a network is scored with.
+    """Open what a network is scored with, for methods that the scores must serve.
 
-    Args:
-        network: The network.
-        methods: The methods that the scores must serve.
-        options: What was asked for.
-        batch: Samples per batch.
-        seed: Seed of generated samples, crops and order.
-        batches: Batches if samples were not asked for; as many as hold 8 samples if None.
+    `batches` counts if samples were not asked for; without either there are 8 samples.
     """
     needs_data = any(method.needs_data for method in methods)
     data, loss = options.data, options.loss
@@ -195,10 +189,8 @@ def volume(network: Network, size: int | None) -> tuple[int, int, int]:
 class ScoringListener(ScoringBar):
     """Shows scoring as a progress bar; a signal ends it after the batch under way.
 
-    Args:
-        output: Whether bar and messages are shown.
-        keep: File that the scores go to as soon as they are there, or interrupted.
-        on_interrupt: Called with the scores so far, if a signal came.
+    Scores go to the file `keep` as soon as they are there; `on_interrupt` is called with the scores
+    so far if a signal came.
     """
 
     def __init__(
@@ -243,15 +235,14 @@ def keep_interrupted(
 ) -> Callable[[Scores], None]:
     """Return what a command does when its scoring is interrupted: keep it for `ranp score`.
 
-    Args:
-        context: Context of the command.
-        out: The command's directory; without one, a new file in the current directory is used.
-        then: `then(file)` -> the command that goes on from that file of scores.
-        scoring: Options of `ranp score` that differ from those of the command.
+    Scores go to the command's directory, else to a new file here. `then(file)` returns the command
+    that goes on from it; `scoring` are options of `ranp score` that differ from the command's.
     """
 
     def keep(scores: Scores) -> None:
-        kept = _new_file() if out is None else out / "scores.safetensors"
+        here = (Path(f"interrupted-{number}.safetensors") for number in count(1))
+        new = next(path for path in here if not path.exists())
+        kept = new if out is None else out / "scores.safetensors"
         scores.save(kept)
         options = {"out": kept, "resume": True, "per": scores.settings["per"], **scoring}
         resume = next_command(context, "score", context.params["network"], **options)
@@ -271,9 +262,3 @@ def fit_without(network: Network) -> set[str]:
     A loader and a loss of the user's own stay: they tell the input, and what a step takes.
     """
     return set(SCORING) - (set() if network.spec is not None else {"data", "loss"})
-
-
-def _new_file() -> Path:
-    """Return a file for scores that does not exist yet."""
-    names = (f"interrupted-{number}.safetensors" for number in count(1))
-    return next(path for path in map(Path, names) if not path.exists())

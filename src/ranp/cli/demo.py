@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ranp.cli._common import say, show
-from ranp.cli._options import QuietOption
+from ranp.cli._common import show
+from ranp.cli._options import Output, QuietOption
 from ranp.display import MIB
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ def command(
     from ranp.report.terminal import retained_table
 
     ensure_directory(out)
-    demo = run_demo(out, seconds, lambda message: say(quiet, f"  {message} ..."))
+    output = Output(quiet=quiet)
+    demo = run_demo(out, seconds, lambda message: output.say(f"  {message} ..."))
     plan = demo.plans["ranp-f"]
     show("")
     rows = [(name, layer.neurons, len(layer.kept)) for name, layer in plan.layers.items()]
@@ -44,8 +45,7 @@ def command(
     show(_comparison(demo))
     show("")
     show(_race(demo))
-    say(
-        quiet,
+    output.say(
         f"\nPlan and pictures in {out}: plan.json, retained.png, convergence.png\n"
         f"Open {out / 'report.html'} in a browser and move the slider.\n"
         f"Next: ranp profile {NETWORK}\n"

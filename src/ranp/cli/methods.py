@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ranp.cli._common import show, show_json
-from ranp.cli._options import JsonOption
+from ranp.cli._options import JsonOption, Output
 
 
 def command(as_json: JsonOption = False) -> None:
@@ -11,9 +10,6 @@ def command(as_json: JsonOption = False) -> None:
     from ranp.pruning.methods import METHODS
     from ranp.report.terminal import folded, table
 
-    if as_json:
-        show_json([method.to_dict() for method in METHODS.values()])
-        return
     result = table(*folded("method", "importance", "balanced", "resource", "selection", ""))
     for method in METHODS.values():
         result.add_row(
@@ -24,4 +20,4 @@ def command(as_json: JsonOption = False) -> None:
             method.selection.name,
             method.about,
         )
-    show(result)
+    Output(as_json).show([method.to_dict() for method in METHODS.values()], result)

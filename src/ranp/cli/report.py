@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ranp.cli._common import say
-from ranp.cli._options import QuietOption
+from ranp.cli._options import Output, QuietOption
 
 
 def command(
@@ -28,4 +27,4 @@ def command(
 
     page = write_report(run, out)
     typer.echo(str(page))
-    say(quiet, f"Next: open {page} in a browser; it works offline and prints well.")
+    Output(quiet=quiet).say(f"Next: open {page} in a browser; it works offline and prints well.")

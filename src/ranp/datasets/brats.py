@@ -187,20 +187,17 @@ class AuthorsSegmentation(Segmentation):
     Scoring: cross-entropy + sum_c 0.25 (1 - Dice_c); training: 0.01 cross-entropy + the same sum.
     """
 
-    def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        """Return 0.01 cross-entropy + the Dice losses of the foreground."""
-        return self._loss(output, batch, cross_entropy=0.01)
-
-    def scoring_loss(self, output: Tensor, batch: Batch) -> Tensor:
-        """Return cross-entropy + the Dice losses of the foreground."""
-        return self._loss(output, batch, cross_entropy=1.0)
-
-    def _loss(self, output: Tensor, batch: Batch, cross_entropy: float) -> Tensor:
+    def loss(self, output: Tensor, batch: Batch, cross_entropy: float = 0.01) -> Tensor:
+        """Return weighted cross-entropy + the Dice losses of the foreground."""
         from ranp.datasets.losses import cross_entropy_and_foreground_dice
 
         return cross_entropy_and_foreground_dice(
             output, batch["y"], self.dice_weight, cross_entropy
         )
+
+    def scoring_loss(self, output: Tensor, batch: Batch) -> Tensor:
+        """Return cross-entropy + the Dice losses of the foreground."""
+        return self.loss(output, batch, cross_entropy=1.0)
 
 
 _LOSSES = {"printed": Segmentation, "authors": AuthorsSegmentation}

@@ -81,12 +81,9 @@ def random_corner(labels: NDArray[Any], size: int, rng: np.random.Generator) -> 
 def predict_whole(
     network: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, window: int
 ) -> torch.Tensor:
-    """Predict volumes of any size with MONAI's sliding-window inferer, windows blended smoothly.
+    """Predict whole volumes [B, C, D, H, W] with MONAI's sliding-window inferer, blended smoothly.
 
-    Args:
-        network: Maps windows [N, C, W, W, W] to logits.
-        x: Whole volumes [B, C, D, H, W].
-        window: Edge of the window, usually the size of the training crops.
+    The edge of the window is usually the size of the training crops.
     """
     need = "sliding-window prediction needs MONAI"
     inferers = import_extra("monai.inferers", need, "medical")

@@ -164,9 +164,7 @@ def _scaled(path: Path, data: NDArray[Any], header: Any) -> NDArray[Any]:
 def read_labels(path: Path, like: Volume | None = None) -> Volume:
     """Read a label volume, whose voxels must be whole numbers from 0 to 255, as uint8.
 
-    Args:
-        path: The file.
-        like: Image of the same case: labels may be as large, however well they are packed.
+    Labels may be as large as the image of the same case (`like`), however well they are packed.
     """
     believable = 0 if like is None else 8 * math.prod(like.data.shape[:3])
     volume = read_volume(path, believable=max(believable, MAX_BYTES))

@@ -70,26 +70,13 @@ def category_named(name: str) -> Category:
     return lookup(BY_NAME, name, "shape category")
 
 
-@dataclass(frozen=True)
-class PartMiou:
-    """Mean IoU of every category that occurs, and over categories weighted by their shapes."""
-
-    by_category: dict[str, float]
-    overall: float
-
-
 def shape_iou(
     scores: NDArray[np.floating], labels: NDArray[np.integer], category: Category
 ) -> float:
-    """Return one shape's IoU: the mean over its category's parts.
+    """Return one shape's IoU: the mean over the parts of its category, which is given.
 
-    A voxel is given the part with the highest score among the category's own parts; a part that
-    neither occurs nor is predicted counts 1; empty voxels do not count.
-
-    Args:
-        scores: Logits or probabilities of all 50 parts [50, ...].
-        labels: Part labels [...], `EMPTY` where there is no point.
-        category: The shape's category, which is given, not predicted.
+    A voxel is given the part with the highest score [50, ...] among the category's own parts; a
+    part that neither occurs nor is predicted counts 1; voxels of label `EMPTY` do not count.
     """
     occupied = labels != EMPTY
     truth = labels[occupied]
@@ -103,15 +90,19 @@ def _iou(predicted: NDArray[np.bool_], truth: NDArray[np.bool_]) -> float:
     return np.count_nonzero(predicted & truth) / union if union else 1.0
 
 
-def part_miou(ious: Sequence[float], categories: Sequence[str]) -> PartMiou:
-    """Average shapes' IoUs over each category, then over categories weighted by their shapes."""
+def part_miou(ious: Sequence[float], categories: Sequence[str]) -> dict[str, float]:
+    """Average shapes' IoUs over each category, then over categories weighted by their shapes.
+
+    Returns:
+        The latter as "miou", and every category that occurs as "miou <name>".
+    """
     grouped: dict[str, list[float]] = {}
     for iou, category in zip(ious, categories, strict=True):
         grouped.setdefault(category, []).append(iou)
     means = {category: float(np.mean(grouped[category])) for category in sorted(grouped)}
     weights = [len(grouped[category]) for category in means]
     overall = float(np.average(list(means.values()), weights=weights)) if means else float("nan")
-    return PartMiou(means, overall)
+    return {"miou": overall, **{f"miou {category}": mean for category, mean in means.items()}}
 
 
 @dataclass(frozen=True)
@@ -137,9 +128,7 @@ class PartSegmentation(Task):
     def summarise(self, measures: Sequence[Measures]) -> dict[str, float]:
         """Return the mIoU per category, and over categories weighted by their shapes."""
         ious = [float(case["iou"]) for case in measures]
-        result = part_miou(ious, [str(case["category"]) for case in measures])
-        by_category = {f"miou {name}": value for name, value in result.by_category.items()}
-        return {"miou": result.overall, **by_category}
+        return part_miou(ious, [str(case["category"]) for case in measures])
 
 
 def draw_parts(samples: Sequence[Mapping[str, Any]]) -> Any:

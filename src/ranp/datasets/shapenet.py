@@ -144,7 +144,8 @@ class ShapeNetReader(CaseReader):
         """From the cache if the source files have not changed since, else made and stored."""
         assert self.cache is not None
         path = self.cache / str(self.size) / f"{shape.id}.npz"
-        stamp = _stamp(shape)
+        sources = [source.stat() for source in (shape.points, shape.labels) if source is not None]
+        stamp = np.array([[state.st_size, state.st_mtime_ns] for state in sources], np.int64)
         try:
             with path.open("rb") as kept, np.load(kept, allow_pickle=False) as stored:
                 if np.array_equal(stored["stamp"], stamp):
@@ -159,11 +160,6 @@ class ShapeNetReader(CaseReader):
 
 def _as_sample(voxels: Voxels, category: Category) -> dict[str, Any]:
     return {"x": voxels.occupancy(), "y": voxels.label_grid(), "category": category.name}
-
-
-def _stamp(shape: ShapeFiles) -> NDArray[np.int64]:
-    files = [path.stat() for path in (shape.points, shape.labels) if path is not None]
-    return np.array([[stat.st_size, stat.st_mtime_ns] for stat in files], np.int64)
 
 
 def open_reader(

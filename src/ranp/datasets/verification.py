@@ -95,10 +95,7 @@ class Report:
 def checks(path: Callable[[Any], Path]) -> Callable[[Reading], Callable[[Any], Checked]]:
     """Make a `Dataset.check` of the function below, which reads a case and yields its counts.
 
-    Whatever it raises is a problem of the case.
-
-    Args:
-        path: Returns the path that a case's problems are listed under.
+    Whatever it raises is a problem of the case, listed under what `path` returns for it.
     """
 
     def decorate(read: Reading) -> Callable[[Any], Checked]:
@@ -173,13 +170,8 @@ def check_all(
     """Check cases in processes of their own; the results are in the order of the cases.
 
     A decoder that crashes on a damaged file takes its process with it, not the verification: the
-    cases that were lost are tried again one by one, and the one that kills is named.
-
-    Args:
-        cases: Arguments of `check`.
-        check: A function at module level, since other processes must find it.
-        workers: Number of processes; by default one per core.
-        progress: Called after every case.
+    cases that were lost are tried again one by one, and the one that kills is named. `check` is at
+    module level, since other processes must find it; `progress` is called after every case.
     """
     workers = min(workers or os.cpu_count() or 1, max(len(cases), 1))
     results: dict[int, Checked] = {}

@@ -70,7 +70,8 @@ def read_frames(path: Path, start: int, count: int) -> NDArray[np.uint8]:
         frames: list[NDArray[np.uint8]] = []
         number = -1
         for frame in container.decode(stream):
-            stamp = _frame_number(stream, frame)
+            time = -1 if frame.pts is None else frame.pts * stream.time_base * stream.average_rate
+            stamp = round(time)
             number = stamp if ordered and number < 0 else number + 1
             if frame.is_corrupt or (ordered and stamp != number):
                 raise IntegrityError(f"'{path}' is damaged at frame {number}")
@@ -149,14 +150,6 @@ def _opened(path: Path, what: Literal["video", "picture"] = "video") -> Iterator
             raise IntegrityError(f"'{path}' claims {stream.frames} frames")
         stream.codec_context.options = {"err_detect": "explode"}  # conceal nothing
         yield container, stream
-
-
-def _frame_number(stream: Any, frame: Any) -> int:
-    """A frame's number by its time stamp; -1 without one."""
-    if frame.pts is None:
-        return -1
-    number: int = round(frame.pts * stream.time_base * stream.average_rate)
-    return number
 
 
 def _check_frame(path: Path, frame: Any, stream: Any) -> None:

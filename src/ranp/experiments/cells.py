@@ -6,6 +6,8 @@ methods of a seed share its scores and its generated data, which are cells of th
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +21,7 @@ from ranp.datasets.cases import Cases
 from ranp.datasets.loader import Loader
 from ranp.display import MIB
 from ranp.errors import InfeasibleError, UsageError
-from ranp.experiments.cpu_clock import CpuClock
-from ranp.files import json_sha256
+from ranp.files import json_sha256, write_text
 from ranp.peeking import Batches
 from ranp.pipeline import Scoring, Traced
 from ranp.pruning import Choice, Chooser, Method, Scores
@@ -145,14 +146,8 @@ def score_cases(
 ) -> Scores:
     """Score a network with training cases, one by one, on a GPU if there is one.
 
-    Args:
-        traced: The network.
-        cases: Training cases.
-        methods: Methods that the scores must serve.
-        dataset: Data set whose loss is taken.
-        window: Edge of the training crops.
-        workers: Processes that read data ahead.
-        scoring: Further options of `ranp.pipeline.Scoring`.
+    The loss is the data set's for crops of edge `window`; `scoring` are further options of
+    `ranp.pipeline.Scoring`.
     """
     task = dataset.make_task(window)
     model = traced.model.to("cuda" if torch.cuda.is_available() else "cpu")
@@ -164,6 +159,37 @@ def score_cases(
     )
     model.to("cpu")
     return scores
+
+
+class CpuClock(Listener):
+    """Adds up the CPU time of a run over its interruptions, to the last whole epoch.
+
+    Other processes of the machine do not count.
+
+    Attributes:
+        seconds: CPU time so far.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._before = float(json.loads(path.read_bytes())) if path.exists() else 0.0
+        self._began = time.process_time()
+        self.seconds = self._before
+
+    def __enter__(self) -> CpuClock:
+        self._began = time.process_time()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._store()
+
+    def on_epoch_end(self, line: Mapping[str, Any]) -> None:
+        """Store the time: what a kill loses is computed again, and counted then."""
+        self._store()
+
+    def _store(self) -> None:
+        self.seconds = self._before + time.process_time() - self._began
+        write_text(self._path, json.dumps(self.seconds))
 
 
 @dataclass(frozen=True)
@@ -307,11 +333,6 @@ class TrainingCells:
 
 def _make_plan(chooser: Chooser, wanted: TrainingCell, cell: str) -> Plan:
     """Return the plan at the given sparsity, or as near to the budget as the method comes.
-
-    Args:
-        chooser: Chooses the living channels.
-        wanted: What is wanted.
-        cell: Name of the cell's directory, which the plan carries.
 
     Raises:
         InfeasibleError: The method cannot be brought there.

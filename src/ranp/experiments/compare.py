@@ -23,9 +23,7 @@ REFERENCE = "ranp-f"
 def choose_reference(methods: Sequence[str], preferred: Sequence[str] = (REFERENCE,)) -> str | None:
     """Return the method that the others are compared with; None if nothing is pruned.
 
-    Args:
-        methods: Names of the methods that take part.
-        preferred: Names in the order of preference; if none takes part, the first that prunes.
+    That is the first of the preferred ones that takes part, else the first that prunes.
     """
     pruned = [name for name in methods if name != FULL]
     return next((name for name in (*preferred, *pruned) if name in pruned), None)
@@ -51,11 +49,7 @@ def parse_budget_text(text: str) -> Budget:
 
 
 def absolute_budget(text: str, full: Costs) -> Budget:
-    """Return the budget for a text, in absolute figures.
-
-    Args:
-        text: The budget (see `parse_budget_text`).
-        full: Costs of the full network.
+    """Return the budget for a text in absolute figures, by what the full network costs.
 
     Raises:
         UsageError: The full network keeps it already.
@@ -126,11 +120,7 @@ class Design:
 
 
 def checked_methods(names: Sequence[str], also: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the names of methods, each once.
-
-    Args:
-        names: Names out of the table of methods, and "full".
-        also: Other names that are allowed.
+    """Return the names of methods, "full" and `also` among them, each once.
 
     Raises:
         UsageError: An unknown one, or none that prunes.
@@ -146,15 +136,7 @@ def checked_methods(names: Sequence[str], also: Sequence[str] = ()) -> tuple[str
 def make_design(
     cells: TrainingCells, config: Config, methods: Sequence[str], budgets: Iterable[str], seeds: int
 ) -> Design:
-    """Check what was asked for, and turn shares of the full network into figures.
-
-    Args:
-        cells: Computes cells; knows the data and the user's own network.
-        config: Network, data, training and the first seed.
-        methods: Names of methods, and "full".
-        budgets: What the slim networks may cost (see `parse_budget_text`).
-        seeds: Number of seeds.
-    """
+    """Check what was asked for, and turn shares of the full network into figures."""
     methods = checked_methods(methods)
     traced = cells.trace(config)
     full = count(traced.model, traced.graph)

@@ -51,13 +51,7 @@ class Demo:
 
 
 def run_demo(out: Path, seconds: float, say: Callable[[str], None]) -> Demo:
-    """Prune, measure and train; write pictures and the plan to a directory.
-
-    Args:
-        out: Directory for the files.
-        seconds: Training time of each network.
-        say: Called with a message before each stage.
-    """
+    """Prune, measure and train each network for some seconds; write pictures and the plan."""
     spec = find_network(NETWORK)
     torch.manual_seed(0)
     model = build_network(NETWORK)

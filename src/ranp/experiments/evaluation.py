@@ -126,13 +126,8 @@ def evaluate(runs: Runs, store: Store) -> dict[str, Any]:
 def write_comparison(result: Mapping[str, Any], out: Path, command: str) -> list[Path]:
     """Write a result as Markdown, CSV and JSON; if anything was trained, as a page and a picture.
 
-    Args:
-        result: What `evaluate` returns.
-        out: Directory of the files.
-        command: Command that makes them again, shown on the page.
-
-    Returns:
-        The files that were written; the picture is among them if matplotlib is installed.
+    The page shows the command that makes it again. Returns the files that were written; the picture
+    is among them if matplotlib is installed.
     """
     texts = {
         "comparison.md": markdown(result),

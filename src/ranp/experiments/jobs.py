@@ -12,8 +12,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, cast, get_args
 
 from ranp.errors import RanpError, UsageError
@@ -23,6 +22,10 @@ from ranp.user_code import load_module, loaded_modules
 Cluster = Literal["slurm", "local"]
 Jobs = int | Cluster
 """Number of processes on this machine, or the executor of submitit that jobs are given to."""
+
+_Setup = tuple[int, tuple[str, ...]]
+"""What another process needs to compute the same: the number of threads, and the names of the
+user's modules, which may register methods, networks and data sets."""
 
 _POLL_SECONDS = 1.0
 _MOST_MINUTES = 24 * 60  # of a job, unless SBATCH_TIMELIMIT says otherwise
@@ -46,17 +49,9 @@ def complete_cells(
 ) -> int:
     """Compute what is missing of some cells, and return when all of them are complete.
 
-    Results do not depend on `jobs`: every process computes with as many threads as this one.
-
-    Args:
-        store: Keeps the cells.
-        cells: The cells, in the order in which they are wanted.
-        compute: Computes one; must be picklable if there are several jobs.
-        on_cell: Called before each cell that is computed here or given to a job.
-        jobs: Processes that compute.
-
-    Returns:
-        The number of cells that were computed here, or by jobs of a cluster.
+    Results do not depend on `jobs`: every process computes with as many threads as this one. With
+    several, `compute` must be picklable. Returns the number of cells that were computed here, or by
+    jobs of a cluster.
     """
     if isinstance(jobs, str):
         return _submit(jobs, store, cells, compute, on_cell)
@@ -64,32 +59,19 @@ def complete_cells(
         return store.complete(cells, compute, on_cell, wait=True)
 
 
-@dataclass(frozen=True)
-class _Setup:
-    """What another process needs to compute the same.
+def _setup() -> _Setup:
+    import torch
 
-    Attributes:
-        threads: Number of threads.
-        modules: Names of the user's modules, which may register methods, networks and data sets.
-    """
+    return torch.get_num_threads(), loaded_modules()
 
-    threads: int
-    modules: tuple[str, ...]
 
-    @classmethod
-    def here(cls) -> _Setup:
-        """Return the setup of this process."""
-        import torch
+def _set_up(threads: int, modules: Iterable[str]) -> None:
+    """Set this process up as another one."""
+    import torch
 
-        return cls(torch.get_num_threads(), loaded_modules())
-
-    def apply(self) -> None:
-        """Set this process up."""
-        import torch
-
-        torch.set_num_threads(self.threads)
-        for name in self.modules:
-            load_module(name, "--import")
+    torch.set_num_threads(threads)
+    for name in modules:
+        load_module(name, "--import")
 
 
 @contextlib.contextmanager
@@ -97,7 +79,7 @@ def _helpers(count: int, store: Store, cells: Sequence[Cell], compute: Compute) 
     """Start processes that compute cells as long as this one does."""
     context = multiprocessing.get_context("spawn")
     helpers = [
-        context.Process(target=_help, args=(_device(number), _Setup.here(), store, cells, compute))
+        context.Process(target=_help, args=(_device(number), _setup(), store, cells, compute))
         for number in range(1, 1 + min(count, len(store.missing(cells)) - 1))
     ]
     for helper in helpers:
@@ -128,7 +110,7 @@ def _help(
     if device is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = device
     with contextlib.suppress(Exception, KeyboardInterrupt):
-        setup.apply()
+        _set_up(*setup)
         store.complete(cells, compute)
 
 
@@ -144,7 +126,7 @@ class _CellJob:
     """One cell as a job; preempted or timed out, it is requeued and resumes."""
 
     def __call__(self, setup: _Setup, store: Store, cell: Cell, compute: Compute) -> int:
-        setup.apply()
+        _set_up(*setup)
         return store.complete([cell], compute)
 
     def checkpoint(self, *arguments: Any) -> Any:
@@ -166,7 +148,7 @@ def _submit(
     executor = submitit.AutoExecutor(folder=store.directory.parent / "jobs", cluster=cluster)
     executor.update_parameters(name="ranp", timeout_min=_MOST_MINUTES)
     n = len(missing)
-    jobs = executor.map_array(_CellJob(), [_Setup.here()] * n, [store] * n, missing, [compute] * n)
+    jobs = executor.map_array(_CellJob(), [_setup()] * n, [store] * n, missing, [compute] * n)
     computed, failed = 0, []
     for done, (job, cell) in enumerate(zip(jobs, missing, strict=True), len(cells) - n):
         on_cell(cell, done, len(cells))

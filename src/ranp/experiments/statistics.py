@@ -76,12 +76,7 @@ def summarise(values: Sequence[float]) -> Summary:
 
 
 def compare_paired(method: Sequence[float], reference: Sequence[float]) -> Difference:
-    """Return the difference between two methods over the same seeds.
-
-    Args:
-        method: Accuracy of the method for each seed.
-        reference: Accuracy of the reference, in the same order.
-    """
+    """Return the difference between two methods, whose accuracies are in the order of the seeds."""
     differences = [a - b for a, b in zip(method, reference, strict=True)]
     return Difference(summarise(differences), t_test(differences), sign_flip_test(differences))
 
@@ -130,11 +125,7 @@ def least_flip_p(n: int) -> float:
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """Return p-values after Holm's correction, which controls the family-wise error rate.
-
-    Args:
-        p_values: Uncorrected p-values by name.
-    """
+    """Return p-values after Holm's correction, which controls the family-wise error rate."""
     corrected: dict[str, float] = {}
     largest = 0.0
     for rank, name in enumerate(sorted(p_values, key=p_values.__getitem__)):
@@ -146,10 +137,7 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
 def describe_difference(method: str, other: str, difference: Difference) -> str:
     """Return one sentence: how far a method is from another, in points, and how sure.
 
-    Args:
-        method: Name of the method.
-        other: Name of what it is compared with.
-        difference: Method less the other; `p_holm` counts if there is one.
+    The p-value is the corrected one, if there is one.
     """
     summary = difference.summary
     p = difference.p if difference.p_holm is None else difference.p_holm
@@ -172,10 +160,7 @@ def describe_difference(method: str, other: str, difference: Difference) -> str:
 def conclude(reference: str | None, differences: Mapping[str, Difference], seeds: int) -> str:
     """Return a sentence on what the data support about the reference, and what they do not.
 
-    Args:
-        reference: Name of the method that the others are compared with; None if nothing is pruned.
-        differences: Differences of the others from it, with `p_holm`.
-        seeds: Number of seeds that the reference was trained with.
+    The differences are those of the others from it; the seeds are those that it was trained with.
     """
     if reference is None or not seeds:
         return f"{reference or 'Nothing'} was not trained at this budget: nothing can be said."
@@ -233,12 +218,8 @@ def t_cdf(t: float, df: int) -> float:
 
     With :math:`\theta = \arctan(t / \sqrt{\nu})`, the probability between -t and t is
     :math:`\sin\theta (1 + \frac12 \cos^2\theta + \frac{1 \cdot 3}{2 \cdot 4} \cos^4\theta
-    + \dots)` for even :math:`\nu`, and :math:`\frac{2}{\pi} (\theta + \sin\theta (\cos\theta
-    + \frac23 \cos^3\theta + \dots))` for odd; the last power is :math:`\nu - 2`.
-
-    Args:
-        t: Value of the statistic.
-        df: Degrees of freedom :math:`\nu`.
+    + \dots)` for even degrees of freedom :math:`\nu`, and :math:`\frac{2}{\pi} (\theta + \sin\theta
+    (\cos\theta + \frac23 \cos^3\theta + \dots))` for odd; the last power is :math:`\nu - 2`.
     """
     theta, odd = math.atan(t / math.sqrt(df)), df % 2
     total, term = 0.0, math.cos(theta) if odd else 1.0
@@ -252,12 +233,7 @@ def t_cdf(t: float, df: int) -> float:
 
 
 def t_quantile(p: float, df: int) -> float:
-    """Return the value at which Student's distribution function reaches p, by bisection.
-
-    Args:
-        p: Probability between 0.5 and 1.
-        df: Degrees of freedom.
-    """
+    """Return the value at which Student's distribution function reaches p > 0.5, by bisection."""
     low, high = 0.0, 1.0
     while t_cdf(high, df) < p:
         low, high = high, 2 * high

@@ -17,10 +17,7 @@ from ranp.exporting.quiet import quiet, reraise_as
 def capture(model: nn.Module, arguments: Arguments, *, dynamic: bool) -> ExportedProgram:
     """Capture a network by torch.export, in its current mode (train or eval).
 
-    Args:
-        model: Network to capture.
-        arguments: Arguments of its forward.
-        dynamic: Whether batch and space may have other sizes later.
+    With `dynamic`, batch and space may have other sizes later.
 
     Raises:
         TraceError: It does something that torch.export cannot follow.

@@ -159,10 +159,7 @@ def compare_memory(
 ) -> Iterator[Comparison]:
     """Predict and measure training steps, network by network, each in a process of its own.
 
-    Args:
-        device: Where.
-        networks: Names out of `NETWORKS`; all that are installed if not given.
-        measure: Measures the steps.
+    Networks are names out of `NETWORKS`; all that are installed if not given.
     """
     for name in NETWORKS if networks is None else networks:
         row = NETWORKS[name]

@@ -11,12 +11,8 @@ MOST_BLOCKS = 128
 def group_layers(names: Sequence[str], most: int = MOST_BLOCKS) -> list[tuple[str, int]]:
     """Group consecutive layers by the deepest modules that are few enough.
 
-    Args:
-        names: Names of the layers, in order.
-        most: Number of layers up to which each stands for itself, and of blocks at the most.
-
     Returns:
-        Name and number of layers of each block.
+        Name and number of layers of each block: one each up to `most` layers, else at most so many.
     """
     if len(names) <= most:
         return [(name, 1) for name in names]

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ranp.display import MIB
 from ranp.pruning import METHODS, Chooser
 from ranp.pruning.methods import Method
 from ranp.pruning.selection import GLOBAL
-from ranp.recording.packing import pack, rounded
 from ranp.resources import count_choices
 
 PAPER = ("ranp-f", "ranp-m", "weighted", "vanilla", "layerwise", "random")
@@ -115,8 +116,8 @@ def _tabulate(
     lives = np.stack([choices[layer.neurons].any(axis=0) for layer in graph.layers.values()])
     empty = [np.flatnonzero(~column).tolist() for column in lives.T[1:]]
     return {
-        "kept": pack(table["neurons"][1:]),
-        **{key: pack(shares[key]) for key in ("flops", "parameters", "activations")},
+        "kept": _pack(table["neurons"][1:]),
+        **{key: _pack(shares[key]) for key in ("flops", "parameters", "activations")},
         "totals": [
             [flops / 1e9, parameters * 4 / MIB, activations * 4 / MIB, neurons]
             for flops, parameters, activations, neurons in zip(
@@ -138,9 +139,20 @@ def _ranking(
     kept = [int(len(ranked) * (1 - sparsity)) for sparsity in sparsities]
     values = [np.concatenate([importance[layer] for layer in block]) for block in blocks]
     return {
-        "thresholds": [rounded(float(ranked[k - 1])) if k else None for k in kept],
+        "thresholds": [_rounded(float(ranked[k - 1])) if k else None for k in kept],
         "quantiles": [  # of each block, and then its mean
-            [rounded(float(v)) for v in (*np.percentile(block, QUANTILES), block.mean())]
+            [_rounded(float(v)) for v in (*np.percentile(block, QUANTILES), block.mean())]
             for block in values
         ],
     }
+
+
+def _pack(values: NDArray[np.integer[Any]]) -> dict[str, str]:
+    """Return unsigned integers as base64 of 2 or 4 bytes each, little-endian."""
+    kind = "u2" if values.size == 0 or values.max() < 2**16 else "u4"
+    return {"dtype": kind, "base64": base64.b64encode(values.astype(f"<{kind}").tobytes()).decode()}
+
+
+def _rounded(value: float) -> float:
+    """Round to six significant digits: enough to draw and to read."""
+    return float(f"{value:.6g}")

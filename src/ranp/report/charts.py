@@ -88,9 +88,7 @@ class Picture:
 def network_picture(layers: Sequence[Mapping[str, Any]], topology: Mapping[str, Any]) -> Picture:
     """Lay out layers from left to right, deeper ones lower: encoder and decoder make a U.
 
-    Args:
-        layers: Layers with `name`, `neurons`, `kept` and `fixed`, in order.
-        topology: `space`, `feeds` and `adds`, as recorded.
+    Layers have `name`, `neurons`, `kept` and `fixed`; the topology is as recorded.
     """
     levels = _levels(topology["space"])
     neurons = [layer["neurons"] for layer in layers]
@@ -206,13 +204,8 @@ def line_chart(
 ) -> LineChart:
     """Lay out lines of points over a common axis.
 
-    Args:
-        lines: Points by name.
-        width: Width of the plot.
-        height: Height of the plot.
-        from_zero: Whether the vertical axis begins at zero.
-        steps: Whether a value holds until the next point.
-        marks: Places on the horizontal axis with a word each.
+    With `steps` a value holds until the next point; `marks` are places on the horizontal axis with
+    a word each.
     """
     points = [point for line in lines.values() for point in line]
     x_low, x_high = min(x for x, _ in points), max(x for x, _ in points)
@@ -274,13 +267,8 @@ def scatter(
     """Lay out accuracy (up) against a cost (across, logarithmic beyond a factor of 8).
 
     Points that would cover each other stand side by side: networks of one budget cost the same.
-
-    Args:
-        points: Networks by cost (x) and accuracy (y).
-        width: Width of the plot.
-        height: Height of the plot.
-        end: Number of the point that the frontier of every colour ends at; without it, no
-            frontiers are drawn.
+    `end` is the number of the point at which the frontier of every colour ends; without it there
+    are no frontiers.
     """
     costs = [point.x for point in points]
     logarithmic = min(costs) > 0 and max(costs) / min(costs) > 8

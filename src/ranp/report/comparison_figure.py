@@ -14,12 +14,7 @@ _ROW = 0.3
 
 
 def draw_comparison(path: str | Path, result: Result) -> None:
-    """Draw the accuracy of the methods, one below the other, and a line at the full network's.
-
-    Args:
-        path: Path of the figure.
-        result: Result of a comparison.
-    """
+    """Draw the accuracy of the methods, one below the other, and a line at the full network's."""
     pyplot = pyplot_module()
     panels = result["budgets"]
     methods = [row["method"] for row in panels[0]["rows"]]

@@ -35,14 +35,7 @@ def save_figure(figure: Any, path: str | Path) -> None:
 def draw_retained(
     path: str | Path, layers: Sequence[str], full: Sequence[int], kept: Mapping[str, Sequence[int]]
 ) -> None:
-    """Draw neurons per layer: the full network in grey, each method's in front of it.
-
-    Args:
-        path: Path of the figure.
-        layers: Names of the layers, in order.
-        full: Neurons of the full network.
-        kept: Kept neurons by method.
-    """
+    """Draw the neurons of every layer: the full network's in grey, each method's in front of it."""
     figure, axes = pyplot_module().subplots(figsize=(8.5, 3.6))
     layer_bars(axes, range(len(layers)), full, kept)
     axes.set_xticks(range(len(layers)), layers, rotation=45, ha="right", fontsize=8)
@@ -58,13 +51,7 @@ def draw_retained(
 def draw_convergence(
     path: str | Path, curves: Mapping[str, Sequence[tuple[float, float]]], caption: str
 ) -> None:
-    """Draw loss against wall-clock time.
-
-    Args:
-        path: Path of the figure.
-        curves: By network, (seconds, loss) after each step.
-        caption: Title of the figure.
-    """
+    """Draw the loss against wall-clock time, by network: (seconds, loss) after each step."""
     figure, axes = pyplot_module().subplots(figsize=(6.4, 3.6))
     for i, (name, points) in enumerate(curves.items()):
         seconds, losses = zip(*points, strict=True)

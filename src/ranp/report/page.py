@@ -25,14 +25,11 @@ from ranp.report.sections import (
 
 
 def write_report(path: str | Path, out: str | Path | None = None) -> Path:
-    """Write the report of a run from what it has stored, without torch.
+    """Write the report of a run from what it has stored, without torch, and return its path.
 
     Args:
         path: Directory of a run, or path of a plan.
         out: Path of the page; `report.html` beside the run's files if not given.
-
-    Returns:
-        Path of the page.
     """
     path = Path(path)
     run = load_run(path)
@@ -77,18 +74,7 @@ def render_report(run: StoredRun) -> str:
 
 @dataclass(frozen=True)
 class Figure:
-    """A number before and after, or one alone.
-
-    Attributes:
-        key: Name of the quantity in the totals.
-        label: Label.
-        unit: Unit of the numbers.
-        before: Number of the full network.
-        after: Number of the slim network.
-        share: Share that is left.
-        note: How it was found.
-        digits: Digits after the decimal point.
-    """
+    """A number before and after, or one alone; `share` is what is left, `note` how it was found."""
 
     key: str
     label: str

@@ -61,12 +61,10 @@ def draw_importance(
     *,
     shared: bool = True,
 ) -> None:
-    """Draw the importance of every neuron, and the means of layers.
+    """Draw the importance of every neuron, and the means of layers, a row per network.
 
-    Args:
-        path: Path of the picture.
-        panels: By row and by column of the picture, for every layer the importance of its neurons.
-        shared: Whether the panels of a row have the same axis.
+    A panel holds, for every layer, the importance of its neurons. With `shared`, the panels of a
+    row have the same axis.
     """
     columns = len(next(iter(panels.values())))
     rows = len(panels)
@@ -115,9 +113,7 @@ def _importance(axes: Any, layers: Sequence[Sequence[float]]) -> None:
 def draw_retained_ratio(path: str | Path, table: ComparisonTable) -> None:
     """Draw the retained ratio and number of neurons in every layer, a row per network.
 
-    Args:
-        path: Path of the picture.
-        table: Neurons by layer: of the full network in the first column, then by method.
+    The first column of the table is of the full network, the others are of a method each.
     """
     groups = table.groups()
     figure, grid = _grid(len(groups), 2, 2.8 * len(groups))
@@ -203,11 +199,8 @@ def draw_learning(
 ) -> None:
     """Draw loss and metric against epochs and against time, as the paper's Fig. 5.
 
-    Args:
-        path: Path of the picture.
-        runs: By network, the lines that the epochs of its runs have stored, a curve for each run.
-        metric: Key of the metric; epochs without it are not drawn.
-        name: Displayed name of the metric.
+    Every run is a curve, from the lines that its epochs have stored; epochs without the metric are
+    not drawn.
     """
     figure, grid = _grid(2, 2, 5.2, width=0.8 * _PAGE)
     measured = [
@@ -241,11 +234,8 @@ def draw_overview(
 ) -> None:
     """Draw memory, and the loss of accuracy, against FLOPs: bottom left is the best.
 
-    Args:
-        path: Path of the picture.
-        panels: A column for each: rows by method, the full network first; key and name of the
-            accuracy.
-        units: Keys of FLOPs and of memory, and what they are measured in.
+    A panel has a row per method, the full network first, and key and name of the accuracy; `units`
+    are the keys of FLOPs and of memory with their headings.
     """
     trained = any(_loss(group, metric, 0)[0] is not None for group, metric, _ in panels)
     figure, grid = _grid(1 + trained, len(panels), 5.4 if trained else 3.0)

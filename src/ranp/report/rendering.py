@@ -36,8 +36,8 @@ def render(
         crumb: What the page is of, in its top line.
         title: Heading of the page.
         facts: Names and values below it.
-        command: Command that makes the page again, shown at its end.
-        about: Headings of lists of names and values that are shown beside it.
+        command: Command that makes the page again.
+        about: Lists of names and values at the end, by heading.
         content: Further variables of the template.
     """
     scripts = [_asset(name) for name in ("page.js", "explorer.js")]

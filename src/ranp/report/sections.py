@@ -71,16 +71,7 @@ def _block_topology(
 
 @dataclass(frozen=True)
 class LayerChart:
-    """A bar for every layer: the full network's, and in it the slim one's.
-
-    Attributes:
-        key: Name of the quantity.
-        title: Title of the chart.
-        unit: Unit of the numbers.
-        digits: Digits after the decimal point.
-        rows: Layer name, before, after.
-        largest: Value of the longest bar.
-    """
+    """A bar per layer: the full network's, in it the slim one's; rows are (name, full, slim)."""
 
     key: str
     title: str

@@ -43,11 +43,7 @@ def bench_table(comparisons: Sequence[Comparison], title: str) -> Table:
 
 
 def times_table(times: Mapping[str, Any]) -> Table:
-    """Return a row per runtime: milliseconds, and the speed relative to the first.
-
-    Args:
-        times: What `ranp export --time` records: `shape`, `machine`, `load` and `runs` by name.
-    """
+    """Return a row per runtime of what `ranp export --time` records, relative to the first."""
     machine, runs = times["machine"], times["runs"]
     result = table(
         "",
@@ -65,13 +61,7 @@ def times_table(times: Mapping[str, Any]) -> Table:
 
 
 def draw_bench(path: str | Path, comparisons: Sequence[Comparison], caption: str) -> None:
-    """Draw bars of the measured speed-up, with a line at the one that FLOPs promise.
-
-    Args:
-        path: Path of the figure.
-        comparisons: Rows that `ranp bench` records.
-        caption: Title of the figure.
-    """
+    """Draw bars of the measured speed-up, with a line at the one that FLOPs promise."""
     pyplot = pyplot_module()
     figure, axes = pyplot.subplots(figsize=(6.4, 1.2 + 0.42 * len(comparisons)))
     colours = {"train": PALETTE[0], "inference": PALETTE[1]}

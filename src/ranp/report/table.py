@@ -154,13 +154,9 @@ class ComparisonTable:
         """Return the notes of rows, each once; rows refer to them by number, from 1."""
         return list(dict.fromkeys(row.note for row in self.rows if row.note is not None))
 
-    def markdown(self, level: int = 2) -> str:
-        """Return a table per group, each figure as `ours / printed (difference)`.
-
-        Args:
-            level: Level of the heading.
-        """
-        lines = [f"{'#' * level} {self.title}", ""]
+    def markdown(self) -> str:
+        """Return a table per group, each figure as `ours / printed (difference)`."""
+        lines = [f"## {self.title}", ""]
         for paragraph in self.about:
             lines += [paragraph, ""]
         notes = self.notes()
@@ -272,13 +268,7 @@ def _number(value: float | None, deviation: float | None, column: Column) -> str
 def markdown_table(
     headings: Sequence[str], rows: Iterable[Sequence[str]], texts: Sequence[str] = ()
 ) -> list[str]:
-    """Return the lines of a table in Markdown; numbers are aligned to the right.
-
-    Args:
-        headings: Headings of the columns.
-        rows: Cells by row.
-        texts: Headings of columns of text, beside the first.
-    """
+    """Return the lines of a Markdown table; all columns but the first and `texts` align right."""
     aligned = ["---", *("---" if heading in texts else "---:" for heading in headings[1:])]
     return [" | ".join(cells) for cells in (headings, aligned, *rows)]
 

@@ -26,14 +26,9 @@ def adapt(
 ) -> tuple[dict[str, Any], str]:
     """Return settings that follow from a data set, by dotted key, and a sentence about them.
 
-    A network of the user's own keeps its options, and its memory is not predicted: the recipe
-    does not know how it is built.
-
-    Args:
-        config: The recipe as it stands.
-        limits: Its section `adapt`.
-        data: Directory of the data set.
-        given: Dotted keys that the user chose, which stay.
+    A network of the user's own keeps its options, and its memory is not predicted: the recipe does
+    not know how it is built. The dotted keys that the user chose (`given`) stay; `limits` is the
+    section `adapt`.
     """
     dataset = find_dataset(config.data.kind)
     if dataset.describe is None:

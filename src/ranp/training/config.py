@@ -312,13 +312,10 @@ def load_config(
 
 
 def parse_config(content: Mapping[str, Any], what: str, *, stored: bool = False) -> Config:
-    """Validate a configuration's keys and values.
+    """Validate a configuration's keys and values; `what` begins the error message.
 
-    Args:
-        content: Nested mappings.
-        what: Source of the content, for the error message.
-        stored: Whether a file of ours holds it: values are of their own types there, and one that
-            is not is no mistake of the user's.
+    Values that a file of ours has `stored` are of their own types, and one that is not is no
+    mistake of the user's.
     """
     try:
         if stored:

@@ -10,11 +10,7 @@ from ranp.schemas import read_epochs, read_file, read_run_file
 
 
 def list_runs(directory: Path) -> list[dict[str, Any]]:
-    """List the runs below a directory, by name, with their results so far.
-
-    Args:
-        directory: Directory of run directories.
-    """
+    """List the runs below a directory, by name, with their results so far."""
     if not directory.is_dir():
         raise UsageError(f"'{directory}' does not exist; `ranp train` makes runs in runs/")
     return [_summary(path.parent) for path in sorted(directory.glob("*/config.json"))]

@@ -304,15 +304,9 @@ def evaluate(
     on_device: Callable[[Batch], dict[str, Any]] | None = None,
     every: int = 1,
 ) -> dict[str, float]:
-    """Return the metrics of a network, the same on one process or several.
+    """Return the metrics of a network, the same on one process or several; it is left in eval mode.
 
-    Args:
-        fabric: Launched Fabric: device, precision and processes.
-        model: The network; it is left in eval mode.
-        task: Task that measures.
-        loader: Validation batches of this process.
-        on_device: Called with each batch; moves it to the device of the network.
-        every: Measures the first of every so many batches.
+    `on_device` moves a batch to the network's device; the first of `every` so many is measured.
     """
     model.eval()
     move: Callable[[Batch], dict[str, Any]] = on_device or fabric.to_device

@@ -16,10 +16,8 @@ Factory = Callable[..., nn.Module]
 def build_network(config: NetworkConfig, factory: Factory | None = None) -> nn.Module:
     """Build the full network.
 
-    Args:
-        config: Name and options of the network.
-        factory: What a name such as `package.module:factory` stands for. It must come from the
-            command line or from code: a stored configuration alone imports nothing.
+    A name such as `package.module:factory` stands for the factory, which must come from the command
+    line or from code: a stored configuration alone imports nothing.
     """
     return find_spec(config, factory).build(**config.options)
 

@@ -20,11 +20,8 @@ def coordinates(shape: Sequence[int]) -> list[NDArray[np.float32]]:
 def smooth_field(rng: np.random.Generator, shape: Sequence[int], knots: int) -> NDArray[np.float32]:
     """Draw a random field of about unit variance: normal values on a coarse grid, interpolated.
 
-    Args:
-        rng: Where the knots' values come from; their number does not depend on `shape`, so a
-            phantom looks the same at another resolution.
-        shape: The fine grid.
-        knots: Knots per axis; fewer are smoother.
+    The number of knots per axis does not depend on the shape, so that a phantom looks the same at
+    another resolution; fewer are smoother.
     """
     field = rng.normal(size=(knots, knots, knots)).astype(np.float32)
     for length in shape:  # separable: one axis at a time, the next one moves to the front

@@ -32,7 +32,7 @@ class Crop:
 def draw_crop(size: int, seed: int, index: int) -> Crop:
     """Draw crop `index` of the endless synthetic data set `seed`; it fits a cube of `size`."""
     if size < _MIN_SIZE:  # structures would be thinner than a voxel
-        raise UsageError(f"a hippocampus phantom has a size of at least {_MIN_SIZE}, got {size}")
+        raise UsageError(f"size of a hippocampus phantom must be at least {_MIN_SIZE}, got {size}")
     rng = np.random.default_rng([_STREAM, seed, index])
     shape = tuple(int(size * share * rng.uniform(0.88, 1.12)) for share in _SHAPE)
     x, y, z = coordinates(shape)

@@ -94,7 +94,11 @@ def _regions(size: int, rng: np.random.Generator, grade: str) -> dict[str, NDArr
         ball((0.13, 0.05, 0.05), (0.08, 0.32, 0.16), 0.06),
         ball((-0.13, 0.05, 0.05), (0.08, 0.32, 0.16), 0.06),
     )
-    lesions = _spots(rng, ball, int(rng.integers(2, 5)), (0.09, 0.2))
+    spots = [
+        ball(rng.uniform(-0.5, 0.5, 3), rng.uniform(0.09, 0.2, 3), 0.1)
+        for _ in range(rng.integers(2, 5))
+    ]
+    lesions = np.min(spots, axis=0) < 1
     vessels = _vessels(rng, x, y, z, size)
 
     # The tumour lies in one hemisphere; its three surfaces are nested by construction.
@@ -114,13 +118,6 @@ def _regions(size: int, rng: np.random.Generator, grade: str) -> dict[str, NDArr
         "enhancing": brain & (depth < core),
         "necrosis": brain & (depth < rim),
     }
-
-
-def _spots(
-    rng: np.random.Generator, ball: Any, count: int, radii: tuple[float, float]
-) -> NDArray[np.bool_]:
-    distances = [ball(rng.uniform(-0.5, 0.5, 3), rng.uniform(*radii, 3), 0.1) for _ in range(count)]
-    return np.asarray(np.min(distances, axis=0) < 1)
 
 
 def _vessels(rng: np.random.Generator, x: Any, y: Any, z: Any, size: int) -> NDArray[np.bool_]:

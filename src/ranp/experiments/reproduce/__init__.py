@@ -85,17 +85,9 @@ def find_experiment(name: str) -> Experiment:
 def reproduce(
     name: str, study: Study, out: Path, on_cell: OnCell = ignore_cell, command: str | None = None
 ) -> tuple[ComparisonTable, list[Path]]:
-    """Compute the missing cells of a table or figure, and write it.
+    """Compute the missing cells of a table or figure, write it, and return it with its files.
 
-    Args:
-        name: Name of the table or figure.
-        study: Scale, seeds, data and the store.
-        out: Directory for Markdown, CSV, JSON, pictures and the page.
-        on_cell: Called before each cell is computed (see `Study.complete`).
-        command: Command that makes it again, shown on the page.
-
-    Returns:
-        The table and the files that were written.
+    The page shows the command that makes it again.
     """
     import json
 

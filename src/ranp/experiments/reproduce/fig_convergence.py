@@ -23,8 +23,8 @@ def declare(study: Study, name: str) -> tables.Exhibit:
     """Return the figure, and a table of where the curves end."""
     if study.resources_only:
         raise UsageError(
-            "fig-convergence is about training: without it there is nothing to draw; leave "
-            "--resources-only away"
+            "fig-convergence is about training: without it there is nothing to draw; leave out "
+            "--resources-only"
         )
     study.require_all((_DEEP,))
     rows = [_make_row(study, method) for method in _BATCH_AND_EPOCHS]

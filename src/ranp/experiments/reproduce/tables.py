@@ -187,14 +187,7 @@ def make_layer_exhibit(
 ) -> Exhibit:
     """Return a figure of seed 0, and a table with a row for every layer.
 
-    Args:
-        study: Scale, data and the store.
-        title: Heading of the table.
-        cells: Cells of each network, by method.
-        figures: `figures(results by method)` -> by column, a figure for every layer.
-        columns: Columns of the table.
-        about: What a reader must know beside scale and data.
-        draw: Draws the figure.
+    `figures` takes the results of a pair by method, and returns a figure for every layer by column.
     """
 
     def table() -> ComparisonTable:

@@ -52,14 +52,7 @@ _WITH_HEADS = {"deep_supervision": True}
 def full_network(
     class_name: str, input_channels: int, num_classes: int, arch_kwargs: Mapping[str, Any]
 ) -> nn.Module:
-    """Build a network from the name of its class.
-
-    Args:
-        class_name: Dotted name.
-        input_channels: Number of input channels.
-        num_classes: Number of output channels.
-        arch_kwargs: Other arguments.
-    """
+    """Build a network from the dotted name of its class."""
     network_class: Any = pydoc.locate(class_name)
     if network_class is None:
         raise UsageError(

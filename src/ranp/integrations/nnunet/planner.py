@@ -16,15 +16,9 @@ from ranp.integrations.nnunet.trainer import nnunet_environment
 def estimate(
     plans: Mapping[str, Any], configuration: Mapping[str, Any], network: nn.Module
 ) -> float | None:
-    """Return nnU-Net's estimate of a network's training memory, in GB.
+    """Return nnU-Net's estimate of a network's training memory at the configuration's patch, in GB.
 
-    Args:
-        plans: nnU-Net's plans.
-        configuration: One of them; its patch and batch are those of the estimate.
-        network: The full or the slim network, with deep supervision.
-
-    Returns:
-        None where its planner cannot run: it needs the raw dataset.
+    The network has deep supervision. None where its planner cannot run: it needs the raw dataset.
     """
     planner = _planner(plans, 8.0)
     if planner is None or not hasattr(network, "compute_conv_feature_map_size"):
@@ -39,11 +33,6 @@ def plan_instead(
     plans: Mapping[str, Any], configuration: Mapping[str, Any], gigabytes: float
 ) -> dict[str, Any]:
     """Return what nnU-Net plans for a GPU: a smaller patch where ranp prunes the network.
-
-    Args:
-        plans: nnU-Net's plans.
-        configuration: The configuration to plan again.
-        gigabytes: Memory of the GPU.
 
     Returns:
         "patch_size", "batch_size" and its "estimate" in GB; empty where its planner cannot run.

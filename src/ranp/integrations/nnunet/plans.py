@@ -47,10 +47,7 @@ class SlimConfiguration:
 
 
 def dataset_folder(dataset: int | str) -> Path:
-    """Return the preprocessed folder of a dataset.
-
-    Args:
-        dataset: Its number, or its name such as "Dataset004_Hippocampus".
+    """Return the preprocessed folder of a dataset: a number, or a name as "Dataset004_Hippocampus".
 
     Raises:
         UsageError: nnU-Net's folders are not set, or there is no such dataset.
@@ -104,13 +101,7 @@ def read_plans(path: Path) -> dict[str, Any]:
 
 
 def check_configuration(plans: Mapping[str, Any], name: str, folder: Path) -> None:
-    """Refuse a configuration that cannot be pruned.
-
-    Args:
-        plans: nnU-Net's plans.
-        name: Name of the configuration.
-        folder: Preprocessed folder of the dataset.
-    """
+    """Refuse a configuration that cannot be pruned, or whose preprocessed data is missing."""
     configurations = plans["configurations"]
     if name not in configurations:
         raise UsageError(
@@ -139,11 +130,6 @@ def check_configuration(plans: Mapping[str, Any], name: str, folder: Path) -> No
 
 def refuse_trained_plans(dataset: str, plans: str, configuration: str) -> None:
     """Refuse to overwrite plans that were trained with: `nnUNetv2_train --c` would read them.
-
-    Args:
-        dataset: Name of the dataset.
-        plans: Name of the plans to write.
-        configuration: Name of the configuration.
 
     Raises:
         UsageError: nnU-Net's results have a checkpoint of them.
@@ -177,40 +163,33 @@ def is_slim(configuration: Mapping[str, Any]) -> bool:
 def slim_configuration(
     configuration: Mapping[str, Any], about: SlimConfiguration
 ) -> dict[str, Any]:
-    """Return a configuration with a slim network in place of the full one.
+    """Return a configuration (without inheritance) with a slim network in place of the full one.
 
     Everything else stays, so the preprocessed data is that of the full plans. The full network's
     arguments stay flat: nnU-Net's trainer reads `strides` among them. A first stage loses its
     second: that one would be looked for in the same plans.
-
-    Args:
-        configuration: The full one, without inheritance.
-        about: The slim network.
     """
-    architecture = configuration["architecture"]
+    architecture, entry = configuration["architecture"], asdict(about)
     return {
         **{k: v for k, v in configuration.items() if k not in ("inherits_from", "next_stage")},
         "architecture": {
             **architecture,
             "network_class_name": FACTORY,
-            "arch_kwargs": {**architecture["arch_kwargs"], "ranp": _sealed(asdict(about))},
+            "arch_kwargs": {
+                **architecture["arch_kwargs"],
+                "ranp": {**entry, "sha256": json_sha256(entry)},
+            },
         },
     }
-
-
-def _sealed(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {**entry, "sha256": json_sha256(entry)}
 
 
 def parse_slim_entry(entry: object, source: str) -> SlimConfiguration:
     """Return what `arch_kwargs["ranp"]` of a slim configuration holds.
 
-    Args:
-        entry: The values, in which nnU-Net may have been; those of an earlier version are unsealed.
-        source: What they were read from, for error messages.
+    nnU-Net may have been in it; entries of an earlier version are not sealed.
 
     Raises:
-        IntegrityError: They were changed, or are not those of a slim configuration.
+        IntegrityError: It was changed, or is not that of a slim configuration.
     """
     values = dict(entry) if isinstance(entry, Mapping) else {}
     seal = values.pop("sha256", None)
@@ -227,15 +206,9 @@ def parse_slim_entry(entry: object, source: str) -> SlimConfiguration:
 def write_slim_plans(
     path: Path, source: Mapping[str, Any], name: str, configuration: Mapping[str, Any]
 ) -> None:
-    """Write, or add to, a plans file that holds slim configurations only.
+    """Write a slim configuration into a plans file, in which other slim ones stay.
 
     Full configurations are left out: under the name of slim plans they would mislead.
-
-    Args:
-        path: The file; slim configurations that it holds already stay.
-        source: nnU-Net's plans.
-        name: Name of the configuration.
-        configuration: The slim one.
     """
     kept = {}
     if path.exists():
@@ -259,13 +232,10 @@ def report_folder(path: Path, configuration: str) -> Path:
 
 
 def read_slim_plans(path: str | Path) -> dict[str, SlimConfiguration]:
-    """Read what is slim in a plans file, by configuration.
-
-    Args:
-        path: The file; also the `plans.json` that nnU-Net keeps beside its checkpoints.
+    """Read the slim configurations of a plans file, or of the `plans.json` beside a checkpoint.
 
     Raises:
-        UsageError: Nothing in it is.
+        UsageError: There is none in it.
         IntegrityError: It is not a plans file, or what it holds is not complete.
     """
     configurations = read_plans(Path(path))["configurations"]

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from ranp.api import Result, fit, prune
+from ranp.api import Fit, Result, fit, prune
 from ranp.errors import UsageError
 from ranp.files import ensure_directory, json_sha256
 from ranp.fitting import TrainingStep
@@ -33,9 +33,9 @@ from ranp.integrations.nnunet.racing import TrainerLoop
 from ranp.integrations.nnunet.trainer import (
     STOCK_TRAINER,
     Fold,
+    TrainerChoice,
     TrainerClass,
     nnunet_environment,
-    open_trainer,
     seeded,
 )
 from ranp.pruning import Coupling, Floor, find_method, make_forward
@@ -153,24 +153,29 @@ def prune_plans(
     path = folder / f"{name}.json"
     pages = report_folder(path, configuration)
     raced = None
-    with open_trainer(folder.name, configuration, plans, fold, trainer) as opened, seeded(seed):
+    chosen = TrainerChoice(folder.name, configuration, plans, fold, trainer)
+    with chosen.open() as opened, seeded(seed):
         task = _Task.of(opened, device)
         tell(f"Scoring {batches} batches of {folder.name} {configuration}, fold {fold}.")
         options: dict[str, Any] = {"batches": batches, "seed": seed}
         given = {"coupling": coupling, "floor": floor}
         options |= {each: value for each, value in given.items() if value is not None}
         if method == RACE:
-            steps = epochs or opened.num_epochs, iterations or opened.num_iterations_per_epoch
-            loop = TrainerLoop(folder.name, configuration, plans, fold, trainer, *steps)
+            loop = TrainerLoop(
+                **vars(chosen),
+                epochs=epochs or opened.num_epochs,
+                iterations=iterations or opened.num_iterations_per_epoch,
+            )
             limits = candidates, DEFAULT_COST if cost is None else cost
             raced, result = task.race(loop, budgets, *limits, pages / RACE, tell, **options)
             raced.save(pages / RACE, command or None)
             memories = task.memories(result)
+        elif sparsity is None:
+            result = fitted = task.fit(**budgets, **options, method=method, init="keep")
+            memories = fitted.memory
         else:
-            options |= {"method": method, "init": "keep"}
-            result, memories = (
-                task.fit(budgets, options) if sparsity is None else task.prune(sparsity, options)
-            )
+            result = task.prune(**options, sparsity=sparsity, method=method, init="keep")
+            memories = task.memories(result)
     full = opened.configuration_manager.configuration
     about = SlimConfiguration(
         network_class_name=full["architecture"]["network_class_name"],
@@ -244,18 +249,13 @@ class _Task:
         digest = json_sha256(manager.configuration)[:8]
         return cls(trainer.network, chain([first], loader), trainer.loss, step, first, digest)
 
-    def fit(
-        self, budgets: Mapping[str, Amount | None], options: Mapping[str, Any]
-    ) -> tuple[Result, Mapping[str, TrainingMemory]]:
-        """Prune just as much as the budgets ask for."""
+    def fit(self, **options: Any) -> Fit:
+        """Prune just as much as budgets ask for; options are those of `ranp.fit`."""
         step = self.step
-        fitted = fit(
+        return fit(
             self.network,
             self.loader,
             self.loss,
-            memory=budgets["memory"],
-            flops=budgets["flops"],
-            params=budgets["params"],
             batch=step.batch,
             input=step.sample,
             optimizer=step.optimizer,
@@ -263,22 +263,11 @@ class _Task:
             device=step.device,
             **options,
         )
-        return fitted, fitted.memory
 
-    def prune(
-        self, sparsity: float, options: Mapping[str, Any]
-    ) -> tuple[Result, Mapping[str, TrainingMemory]]:
-        """Prune to a sparsity."""
+    def prune(self, **options: Any) -> Result:
+        """Prune to a sparsity; options are those of `ranp.prune`."""
         example = (1, *self.step.sample)
-        result = prune(
-            self.network,
-            self.loader,
-            self.loss,
-            sparsity=sparsity,
-            example_input=example,
-            **options,
-        )
-        return result, self.memories(result)
+        return prune(self.network, self.loader, self.loss, example_input=example, **options)
 
     def race(
         self,

@@ -10,36 +10,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from ranp.integrations.nnunet.trainer import (
-    Fold,
-    TrainerClass,
-    name_of,
-    nnunet_environment,
-    start_trainer,
-)
+from ranp.integrations.nnunet.trainer import TrainerChoice, nnunet_environment
 
 _TRAINED_PER_VALIDATED = 5  # nnU-Net's own: 250 iterations, 50 to validate
 
 
 @dataclass(frozen=True)
-class TrainerLoop:
+class TrainerLoop(TrainerChoice):
     """nnU-Net's trainer as a training function, as `ranp.race` takes one.
 
     Attributes:
-        dataset: Name of the dataset.
-        configuration: Name of the configuration.
-        plans: Name of the plans of the full network.
-        fold: Fold whose cases train and validate.
-        trainer: The trainer class, or its name.
         epochs: Epochs of a whole training: the learning rate falls over all of them.
         iterations: Iterations of an epoch.
     """
 
-    dataset: str
-    configuration: str
-    plans: str
-    fold: Fold
-    trainer: TrainerClass
     epochs: int
     iterations: int
 
@@ -48,7 +32,7 @@ class TrainerLoop:
         """What trainings are called in a store: all that they depend on but for the network."""
         return (
             f"nnU-Net {self.dataset} {self.configuration} {self.plans} fold {self.fold}, "
-            f"{name_of(self.trainer)}, {self.epochs} epochs of {self.iterations} iterations"
+            f"{self.trainer_name}, {self.epochs} epochs of {self.iterations} iterations"
         )
 
     def train(self, model: nn.Module, seed: int) -> Iterator[dict[str, float]]:
@@ -68,9 +52,7 @@ class TrainerLoop:
 
     def _start(self, model: nn.Module) -> Any:
         """Return a trainer with that network in place of its own."""
-        trainer = start_trainer(
-            self.dataset, self.configuration, self.plans, self.fold, self.trainer
-        )
+        trainer = self.start()
         trainer.num_epochs = self.epochs
         trainer.num_iterations_per_epoch = self.iterations
         trainer.num_val_iterations_per_epoch = max(1, self.iterations // _TRAINED_PER_VALIDATED)

@@ -9,6 +9,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -23,77 +24,79 @@ TrainerClass = str | type
 STOCK_TRAINER = "nnUNetTrainer"
 
 
-@contextlib.contextmanager
-def open_trainer(
-    dataset: str, configuration: str, plans: str, fold: Fold, trainer: TrainerClass
-) -> Iterator[Any]:
-    """Yield an initialized trainer of a configuration; what it writes is thrown away.
+@dataclass(frozen=True)
+class TrainerChoice:
+    """A trainer of nnU-Net on a configuration of a dataset.
 
-    Output is suppressed only while it starts.
-
-    Args:
+    Attributes:
         dataset: Name of the dataset.
         configuration: Name of the configuration.
-        plans: Name of the plans.
-        fold: Fold whose training cases are used.
+        plans: Name of the plans of the full network.
+        fold: Fold whose cases train and validate.
         trainer: The trainer class, or its name.
-
-    Raises:
-        UsageError: nnU-Net is not installed, or refuses.
     """
-    with tempfile.TemporaryDirectory() as results:
-        with nnunet_environment(nnUNet_results=results):
-            started = start_trainer(dataset, configuration, plans, fold, trainer)
-        yield started
 
+    dataset: str
+    configuration: str
+    plans: str
+    fold: Fold
+    trainer: TrainerClass
 
-def start_trainer(
-    dataset: str, configuration: str, plans: str, fold: Fold, trainer: TrainerClass
-) -> Any:
-    """Return an initialized trainer; it writes into the results folder of the environment.
+    @property
+    def trainer_name(self) -> str:
+        """Name of the trainer class."""
+        return self.trainer if isinstance(self.trainer, str) else self.trainer.__name__
 
-    Raises:
-        UsageError: nnU-Net is not installed, or refuses.
-    """
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        started = make_trainer(dataset, configuration, plans, fold, trainer, device)
-        started.initialize()
-    except RanpError:
-        raise
-    except Exception as error:
-        raise UsageError(
-            f"nnU-Net cannot start {name_of(trainer)} on {dataset} {configuration} fold {fold} "
-            f"({type(error).__name__}: {error}); nnUNetv2_train would fail in the same way"
-        ) from error
-    return started
+    @contextlib.contextmanager
+    def open(self) -> Iterator[Any]:
+        """Yield an initialized trainer; what it writes is thrown away.
 
+        Output is suppressed only while it starts.
 
-def name_of(trainer: TrainerClass) -> str:
-    """Return the name of a trainer class."""
-    return trainer if isinstance(trainer, str) else trainer.__name__
+        Raises:
+            UsageError: nnU-Net is not installed, or refuses.
+        """
+        with tempfile.TemporaryDirectory() as results:
+            with nnunet_environment(nnUNet_results=results):
+                started = self.start()
+            yield started
 
+    def start(self) -> Any:
+        """Return an initialized trainer; it writes into the results folder of the environment.
 
-def make_trainer(
-    dataset: str, configuration: str, plans: str, fold: Fold, trainer: TrainerClass, device: str
-) -> Any:
-    """Return a trainer as nnUNetv2_train makes it; a class needs not be found by its name."""
-    kind: Any = trainer
-    if isinstance(trainer, str):
-        require_nnunet()
-        from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
+        Raises:
+            UsageError: nnU-Net is not installed, or refuses.
+        """
+        try:
+            started = self.make("cuda" if torch.cuda.is_available() else "cpu")
+            started.initialize()
+        except RanpError:
+            raise
+        except Exception as error:
+            raise UsageError(
+                f"nnU-Net cannot start {self.trainer_name} on {self.dataset} {self.configuration} "
+                f"fold {self.fold} ({type(error).__name__}: {error}); nnUNetv2_train would fail in "
+                "the same way"
+            ) from error
+        return started
 
-        kind = recursive_find_trainer_class_by_name(trainer)
-    folder = dataset_folder(dataset)
-    about = json.loads((folder / "dataset.json").read_bytes())
-    content = {**read_plans(folder / f"{plans}.json"), "continue_training": False}
-    return kind(
-        plans=content,
-        configuration=configuration,
-        fold=fold,
-        dataset_json=about,
-        device=torch.device(device),
-    )
+    def make(self, device: str) -> Any:
+        """Return a trainer as nnUNetv2_train makes it; a class needs not be found by its name."""
+        kind: Any = self.trainer
+        if isinstance(kind, str):
+            require_nnunet()
+            from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
+
+            kind = recursive_find_trainer_class_by_name(kind)
+        folder = dataset_folder(self.dataset)
+        plans = {**read_plans(folder / f"{self.plans}.json"), "continue_training": False}
+        return kind(
+            plans=plans,
+            configuration=self.configuration,
+            fold=self.fold,
+            dataset_json=json.loads((folder / "dataset.json").read_bytes()),
+            device=torch.device(device),
+        )
 
 
 def require_nnunet() -> None:
