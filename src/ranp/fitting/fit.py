@@ -240,7 +240,8 @@ def fit_choices(
     asked, budgets = budgets, predicted if in_time is None else (*predicted, in_time.budget)
     best = found.best
     if not best.keeps:
-        raise does_not_fit(costing, step, budgets, best)
+        methods = list(dict.fromkeys(each.choice.method.name for each in choosers))
+        raise does_not_fit(costing, step, budgets, best, methods)
     others: tuple[Alternative, ...] = ()
     if found.binding is not None and RESOURCES[found.binding].shrinks_with_input:
         others = find_alternatives(costing, step, predicted, best.sparsity)

@@ -346,9 +346,13 @@ def _other_coupling(costing: Costing, step: TrainingStep, budgets: Sequence[Budg
 
 
 def does_not_fit(
-    costing: Costing, step: TrainingStep, budgets: Sequence[Budget], nearest: Candidate
+    costing: Costing,
+    step: TrainingStep,
+    budgets: Sequence[Budget],
+    nearest: Candidate,
+    methods: Sequence[str],
 ) -> DoesNotFit:
-    """Return an error that says how near one comes, and what would help."""
+    """Return an error that says how near one comes by the methods, and what would help."""
     worst = nearest.binding
     limit = next(b for b in budgets if b.resource == worst)
     predicted = [budget for budget in budgets if budget.resource != "latency"]
@@ -358,7 +362,7 @@ def does_not_fit(
     ways = [*_other_coupling(costing, step, predicted), *ways]
     advice = f"these would: {'; '.join(ways)}" if ways else "nothing that was tried keeps it"
     return DoesNotFit(
-        f"no network of {costing.chooser.choice.method.name} keeps a {worst} budget of {limit} "
+        f"no network of {', '.join(methods)} keeps a {worst} budget of {limit} "
         f"with {step}: the nearest takes {describe(worst, nearest.figures[worst])} at sparsity "
         f"{nearest.sparsity:.4f}; {advice}",
         nearest,
