@@ -148,6 +148,19 @@ def test_model_that_cannot_be_copied() -> None:
         build_graph(model, IMAGE)
 
 
+def test_a_model_that_remembers_its_last_results_is_copied() -> None:
+    """As MONAI's DynUNet keeps its heads in a list, once it has been run in train mode."""
+    model = chain()
+    untouched = removable(build_graph(model, IMAGE))
+    result = model(torch.rand(2, 3, 6, 6))
+    model.last = result
+    model.heads = [result, {"second": (2 * result,)}]
+    model.heads.append(model.heads)
+    assert removable(build_graph(model, IMAGE)) == untouched
+    assert model.heads[0] is result
+    assert result.grad_fn is not None
+
+
 @pytest.mark.parametrize(
     ("protect", "free"),
     [

@@ -204,6 +204,17 @@ def test_the_given_network_is_not_changed(tmp_path):
     assert all(p.grad is None for p in fast.parameters())
 
 
+def test_a_network_that_remembers_its_last_results_is_optimized(tmp_path):
+    """As MONAI's DynUNet keeps its heads, after a training step."""
+    model = UNet3D(1, 3, levels=2, base_width=8)
+    x = torch.rand(1, 1, 8, 8, 8)
+    model.heads = [model(x)]
+    model.eval()
+    with torch.no_grad():
+        fast = optimize(model, x, "inference", cache=TimingCache(tmp_path))
+        assert torch.allclose(fast(x), model(x), atol=1e-5)
+
+
 def test_measured_times_are_kept_and_used_again(tmp_path, monkeypatch):
     # The other layout is tried, and measured, where this one happens not to be faster.
     monkeypatch.setattr(ranp.speed.optimizing, "LAYOUTS", ("channels-last",))

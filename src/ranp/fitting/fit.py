@@ -215,7 +215,8 @@ def fit_choices(
     asked, best = budgets, found.best
     budgets = predicted if found.time_budget is None else (*predicted, found.time_budget)
     if not best.keeps:
-        raise search.does_not_fit(budgets, best)
+        methods = list(dict.fromkeys(each.choice.method.name for each in choosers))
+        raise search.does_not_fit(budgets, best, methods)
     others: tuple[Alternative, ...] = ()
     if found.binding is not None and RESOURCES[found.binding].shrinks_with_input:
         others = search.alternatives(best.sparsity)

@@ -333,8 +333,10 @@ class BudgetSearch:
         setting = f"coupling '{coupling}' with floor '{floor}' (sparsity {best.sparsity:.2f})"
         return [setting] if best.keeps else []
 
-    def does_not_fit(self, budgets: Sequence[Budget], nearest: Candidate) -> DoesNotFit:
-        """Return an error that says how near one comes to all budgets, and what would help."""
+    def does_not_fit(
+        self, budgets: Sequence[Budget], nearest: Candidate, methods: Sequence[str]
+    ) -> DoesNotFit:
+        """Return an error that says how near methods come to all budgets, and what would help."""
         worst = nearest.binding
         limit = next(b for b in budgets if b.resource == worst)
         others = self.alternatives(None) if RESOURCES[worst].shrinks_with_input else ()
@@ -342,10 +344,9 @@ class BudgetSearch:
         ways = [*self._other_coupling(), *ways]
         advice = f"these would: {'; '.join(ways)}" if ways else "nothing that was tried keeps it"
         return DoesNotFit(
-            f"no network of {self.costing.chooser.choice.method.name} keeps a {worst} budget of "
-            f"{limit} with {self.step}: the nearest takes "
-            f"{describe(worst, nearest.figures[worst])} at sparsity {nearest.sparsity:.4f}; "
-            f"{advice}",
+            f"no network of {', '.join(methods)} keeps a {worst} budget of {limit} "
+            f"with {self.step}: the nearest takes {describe(worst, nearest.figures[worst])} "
+            f"at sparsity {nearest.sparsity:.4f}; {advice}",
             nearest,
             others,
         )

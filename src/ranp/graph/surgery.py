@@ -83,6 +83,27 @@ def meta_copy(model: nn.Module) -> nn.Module:
     return rebuild(model, lambda _, tensor: tensor.to("meta"), {})
 
 
+def remembered_results(model: nn.Module) -> dict[int, object]:
+    """Return the results that modules remember, without their autograd graph, by identity.
+
+    A weight that a hook has computed, or the heads that MONAI's DynUNet keeps of its last forward,
+    cannot be deep-copied while they belong to a graph; with this as its memo, deep copying takes
+    these in their place.
+    """
+    found: dict[int, object] = {}
+    seen: set[int] = set()
+    waiting: list[object] = [vars(module) for module in model.modules()]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Tensor):
+            if not value.is_leaf:
+                found[id(value)] = value.detach()
+        elif isinstance(value, (list, tuple, dict)) and id(value) not in seen:
+            seen.add(id(value))  # a list may hold itself
+            waiting += value.values() if isinstance(value, dict) else value
+    return found
+
+
 def rebuild(
     model: nn.Module, replace: Callable[[str, Tensor], Tensor], widths: Mapping[str, int]
 ) -> nn.Module:
@@ -104,10 +125,7 @@ def rebuild(
             # A module has a dozen dictionaries of hooks, nearly all of them empty.
             if isinstance(value, dict) and not value:
                 memo[id(value)] = type(value)()
-            # Results that a module remembers (a weight computed by a hook) are not parameters and
-            # cannot be copied while they belong to an autograd graph.
-            elif isinstance(value, Tensor) and id(value) not in memo and not value.is_leaf:
-                memo[id(value)] = value.detach()
+    memo = {**remembered_results(model), **memo}
     try:
         slim = copy.deepcopy(model, memo)
     except Exception as error:

@@ -102,7 +102,7 @@ _TABLE = (
         "number of parameters",
         _units(_DECIMAL, ""),
         "3M",
-        lambda value: f"{value:,.0f} parameters",
+        lambda value: f"{value:,.0f}",
         layer_costs=_per_layer("parameters"),
         total=lambda costs: float(costs.parameters),
         whole=True,

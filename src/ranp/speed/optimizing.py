@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ranp.errors import UsageError
 from ranp.graph import ExampleInput, TensorShape, check_values, describe_batch, unwrap
 from ranp.graph.operation import tensors_in
-from ranp.graph.surgery import training_mode
+from ranp.graph.surgery import remembered_results, training_mode
 from ranp.resources.comparing import norm_difference
 from ranp.resources.latency import Mode, check_mode, runner
 from ranp.resources.machine import describe_machine, load
@@ -254,7 +254,7 @@ def _example(model: nn.Module, example_input: ExampleInput) -> Tensor:
 
 
 def _copy_model(model: nn.Module) -> nn.Module:
-    copied = copy.deepcopy(model)
+    copied = copy.deepcopy(model, remembered_results(model))
     copied.zero_grad(set_to_none=True)
     return copied
 
