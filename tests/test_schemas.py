@@ -126,6 +126,19 @@ PLAN_EDITS = {
     "no arguments": (["inputs", "args"], ..., "inputs.args"),
     "unknown precision": (["inputs", "args", 0, "dtype"], "os", "inputs"),
     "number as version": (["versions", "torch"], 2, "versions.torch"),
+    "multiple of nothing": (["settings", "multiple"], None, "settings.multiple"),
+    "unknown coupling": (["settings", "coupling"], "other", "settings.coupling"),
+    "floor of nothing": (["settings", "floor"], None, "settings.floor"),
+    "network without a name": (["network"], "", "network"),
+    "parameter without a name": (["shapes", 0, 0], "", "shapes.0.0"),
+    "more than can be counted": (["costs", "slim", "param_mb"], 1e308, "costs.slim.param_mb"),
+    "slim costs more than full": (["costs", "slim", "gflops"], 1e6, "costs': 'slim.gflops"),
+    "neurons that layers have not": (["costs", "slim", "neurons"], 1, "content': 'costs"),
+    "parameters that are not there": (
+        ["costs", "full", "param_mb"],
+        1e3,
+        "content': 'costs.full.param_mb",
+    ),
 }
 
 
@@ -136,6 +149,22 @@ def test_row_35_ranges_of_a_plan(name, pruned, tmp_path):
     content = read_sealed_json(directory / "plan.json", "plan")
     write_sealed_json(tmp_path / "plan.json", edited(content, path, value))
     refused(lambda: Plan.load(tmp_path / "plan.json"), field)
+
+
+PLAN_OF_ANOTHER = {
+    "a parameter renamed": (["shapes", 0, 0], "other.weight", "other.weight"),
+    "a parameter larger": (["shapes", 0, 1], [6, 2, 3, 3], "0.weight"),
+    "a layer renamed": (["layers", 0, "name"], "other", "other"),
+}
+
+
+@pytest.mark.parametrize("name", PLAN_OF_ANOTHER)
+def test_row_35_a_plan_that_is_valid_for_another_network_is_not_applied(name, pruned, tmp_path):
+    directory, model = pruned
+    path, value, field = PLAN_OF_ANOTHER[name]
+    content = read_sealed_json(directory / "plan.json", "plan")
+    write_sealed_json(tmp_path / "plan.json", edited(content, path, value))
+    refused(lambda: Plan.load(tmp_path / "plan.json").apply(model), field)
 
 
 METHOD = ["explorer", "methods", "ranp-f"]
@@ -171,6 +200,10 @@ RECORD_EDITS = {
     "negative lambda": (["settings", "lambda"], -7.5, "settings.lambda"),
     "text as multiple": (["settings", "multiple"], "x", "settings.multiple"),
     "no inputs": (["inputs", "args", 0], ..., "inputs"),
+    "a row that grows": (["rows", 0, "flops", 1], 10**9, "rows.0': 'flops"),
+    "a total that is no sum": (["totals", "full", "gflops"], 7.5, "content': 'totals.full.gflops"),
+    "slim above full": (["totals", "slim", "memory_mb"], 1e6, "totals': 'slim.memory_mb"),
+    "kept as in no row": (["layers", 0, "kept"], 1, "content': 'layers.0' must have"),
 }
 
 

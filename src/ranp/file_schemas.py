@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
+from math import isclose, prod
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -17,6 +17,7 @@ from ranp.record_schema import (
     Count,
     ExplorerIfAny,
     FullAndSlim,
+    Name,
     Number,
     RecordLayer,
     Row,
@@ -25,6 +26,7 @@ from ranp.record_schema import (
     Size,
     Timeline,
     Topology,
+    check_costs,
     check_length,
     check_numbers,
 )
@@ -40,7 +42,7 @@ def _unique(items: list[Any]) -> list[Any]:
 
 Hash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Texts = dict[str, str]
-NamedShape = Annotated[tuple[str, list[Count]], Field(strict=False)]
+NamedShape = Annotated[tuple[Name, list[Count]], Field(strict=False)]
 NamedSize = Annotated[tuple[str, Size], Field(strict=False)]
 
 
@@ -93,16 +95,26 @@ class _Tensor(Content):
 
 
 _MOST_NUMBERS = 2**48
+_PER_MIB = 2**20 / 4
+_UNITS = {
+    "gflops": ("flops", 1e9),
+    "param_mb": ("parameters", _PER_MIB),
+    "memory_mb": ("activations", _PER_MIB),
+    "neurons": ("neurons", 1),
+}
+"""Of each cost of a network, the column of its rows, and how many of these make one."""
 
 
 class _Settings(Content):
+    """What a choice was made with; None where that says something, left out where it is unknown."""
+
     sparsity: Share | None = None
     seed: int | None = None
-    lam: Annotated[Amount | None, Field(alias="lambda")] = None
-    resource: str | dict[str, Amount] | None = None
-    coupling: str | None = None
-    floor: Count | Literal["auto"] | None = None
-    multiple: Size | None = None
+    lam: Annotated[Amount, Field(alias="lambda")] = 0.0
+    resource: Name | dict[str, Amount] | None = None
+    coupling: Literal["paper", "sum", "max", "mean"] = "paper"
+    floor: Count | Literal["auto"] = 0
+    multiple: Size = 1
     scoring: Scoring | None = None
 
 
@@ -115,8 +127,8 @@ class File(Content):
 class PlanFile(File):
     """Which neurons of each layer stay."""
 
-    method: str
-    network: str | None
+    method: Name
+    network: Name | None
     settings: _Settings
     costs: CostsIfAny
     versions: Texts
@@ -133,7 +145,19 @@ class PlanFile(File):
         unknown = set(costs) - layers if isinstance(costs, dict) else set()
         if unknown:
             raise ValueError(f"'settings.resource' has '{min(unknown)}', which is not a layer")
+        if self.costs is not None:
+            self._check_costs(self.costs.full, self.costs.slim)
         return self
+
+    def _check_costs(self, full: Costs, slim: Costs) -> None:
+        """Refuse costs that are not those of the layers and parameters."""
+        neurons = sum(layer.neurons for layer in self.layers)
+        kept = sum(len(layer.kept) for layer in self.layers)
+        if (full.neurons, slim.neurons) != (neurons, kept):
+            raise ValueError(f"'costs' must be of {neurons} neurons, and of {kept} that are kept")
+        numbers = sum(prod(shape) for _, shape in self.shapes)
+        if full.param_mb * _PER_MIB > numbers:
+            raise ValueError(f"'costs.full.param_mb' must be of at most {numbers} parameters")
 
 
 class ScoresFile(File):
@@ -236,6 +260,8 @@ class TrainingFile(File):
     def _reached_its_goal(self) -> TrainingFile:
         if self.goal not in self.metrics:
             raise ValueError(f"'goal' must be one of the metrics, got '{self.goal}'")
+        if self.full is not None and self.slim is not None:
+            check_costs(self.full, self.slim)
         return self
 
 
@@ -277,8 +303,8 @@ class _Fit(Content):
 class PruningFile(File):
     """The record of a pruning."""
 
-    network: str | None
-    method: str
+    network: Name | None
+    method: Name
     settings: _Settings
     protect: list[str] = Field(default_factory=list)
     inputs: _Inputs
@@ -310,7 +336,20 @@ class PruningFile(File):
             check_numbers([i for pair in pairs for i in pair], layers, f"topology.{name}")
         for layer in self.layers:
             check_numbers([layer.row, *layer.rows], len(self.rows), f"layers.{layer.name}.rows")
+        self._check_totals()
         return self
+
+    def _check_totals(self) -> None:
+        """Refuse totals that are not the sums of the rows and layers that are shown with them."""
+        for place, costs in enumerate((self.totals.full, self.totals.slim)):
+            for name, (column, unit) in _UNITS.items():
+                total = sum(getattr(row, column)[place] for row in self.rows) / unit
+                if not isclose(getattr(costs, name), total):
+                    network = ("full", "slim")[place]
+                    raise ValueError(f"'totals.{network}.{name}' must be the sum {total} of 'rows'")
+        for layer in self.layers:
+            if self.rows[layer.row].neurons != [layer.neurons, layer.kept]:
+                raise ValueError(f"'layers.{layer.name}' must have the neurons of its row")
 
 
 class _Result(Content):

@@ -9,9 +9,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 Count = Annotated[int, Field(ge=0)]
 Size = Annotated[int, Field(ge=1)]
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+# What is counted, is counted in 64 bits; nothing that is measured comes near that.
+Amount = Annotated[float, Field(ge=0, le=2**63)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
+Name = Annotated[str, Field(min_length=1)]
 Pair = Annotated[list[Count], Field(min_length=2, max_length=2)]
 # JSON has lists only, which a strict tuple is not made of.
 NamedCount = Annotated[tuple[str, Count], Field(strict=False)]
@@ -37,6 +39,11 @@ class FullAndSlim(Content):
 
     full: Costs
     slim: Costs
+
+    @model_validator(mode="after")
+    def _never_grows(self) -> FullAndSlim:
+        check_costs(self.full, self.slim)
+        return self
 
 
 def _none_for_empty(value: Any) -> Any:
@@ -70,6 +77,14 @@ class Row(Content):
     flops: Pair
     parameters: Pair
     activations: Pair
+
+    @model_validator(mode="after")
+    def _never_grows(self) -> Row:
+        for column in ("neurons", "flops", "parameters", "activations"):
+            before, after = getattr(self, column)
+            if after > before:
+                raise ValueError(f"'{column}' must not grow, got {before} and {after}")
+        return self
 
 
 class RecordLayer(Content):
@@ -157,6 +172,14 @@ def _only_with_sparsities(value: Any) -> Any:
 
 # An earlier version had no table, and reports leave out what it had.
 ExplorerIfAny = Annotated[Explorer | None, BeforeValidator(_only_with_sparsities)]
+
+
+def check_costs(full: Costs, slim: Costs) -> None:
+    """Raise `ValueError` for a slim network that costs more than the full one."""
+    for name in Costs.model_fields:
+        before, after = getattr(full, name), getattr(slim, name)
+        if after > before:
+            raise ValueError(f"'slim.{name}' must be at most {before:g} as in full, got {after:g}")
 
 
 def check_length(values: Sequence[Any] | None, expected: int, name: str) -> None:
