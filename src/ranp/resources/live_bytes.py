@@ -23,7 +23,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ranp.graph import TensorShape
 from ranp.graph.fake_tensors import device_of, view_of
-from ranp.graph.known_outputs import known_output
 from ranp.graph.known_values import KnownValues
 from ranp.graph.operation import operands, tensors_in
 from ranp.resources.kernel_workspace import Workspace, kept_by_output
@@ -86,7 +85,7 @@ class LiveBytes(TorchDispatchMode):
         self._rounding = rounding
         self._followed: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._modules: list[str] = []
-        self._known = KnownValues(known_output)
+        self._known = KnownValues()
         self.now = 0
         self.bytes: list[int] = []
         self.owners: list[str] = []
