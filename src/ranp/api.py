@@ -157,13 +157,8 @@ def plan(
     Raises:
         InfeasibleError: A layer would lose all its neurons.
     """
-    settings: dict[str, Any] = {
-        "lam": lam,
-        "resource": resource,
-        "multiple": multiple,
-        "seed": seed,
-    }
-    choice = Choice.make(method, coupling=coupling, floor=floor, **settings)
+    options: dict[str, Any] = {"lam": lam, "resource": resource, "multiple": multiple, "seed": seed}
+    choice = Choice.make(method, coupling=coupling, floor=floor, **options)
     traced = pipeline.trace(model, example_input=example_input, graph=graph, protect=protect)
     return pipeline.make_plan(traced.chooser(choice, scores), sparsity, traced.protect)
 
@@ -197,13 +192,8 @@ def search(  # noqa: D417
         method, lam, resource, coupling, floor, multiple, seed, example_input, graph, protect:
             As in `plan`.
     """
-    settings: dict[str, Any] = {
-        "lam": lam,
-        "resource": resource,
-        "multiple": multiple,
-        "seed": seed,
-    }
-    choice = Choice.make(method, coupling=coupling, floor=floor, **settings)
+    options: dict[str, Any] = {"lam": lam, "resource": resource, "multiple": multiple, "seed": seed}
+    choice = Choice.make(method, coupling=coupling, floor=floor, **options)
     traced = pipeline.trace(model, example_input=example_input, graph=graph, protect=protect)
     return traced.chooser(choice, scores).max_sparsity(rule)
 
