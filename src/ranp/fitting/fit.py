@@ -83,16 +83,9 @@ def fit_network(
 ) -> Fit:
     """Prune a network just as much as its budgets ask for.
 
-    Args:
-        traced: The full network, traced at the size that it is trained at, and a peeked loader.
-        budgets: What a training step may take.
-        step: How the network is going to be trained.
-        choices: Methods and settings to try; the same scores must serve all of them.
-        scoring: How the network is scored; with less memory than asked for where that is short.
-        default_input: What is trained with, where there is no batch to run `scoring.forward` on.
-        init: Weights of the slim network.
-        network: Name of the network on the command line.
-        events: Listener.
+    The network must be traced at the size that it is trained at, with a peeked loader, and the same
+    scores must serve all choices. It is scored with less memory than asked for where that is short.
+    The loss of a step is `scoring.forward` on the first batch; `default_input` where there is none.
 
     Raises:
         DoesNotFit: Nothing that can be pruned keeps the budgets.
