@@ -155,7 +155,7 @@ def choices_to_try(
     if any(RESOURCES[budget.resource].measured for budget in budgets):
         rows = rows[:1]
     else:
-        rows = tuple(row for row in rows if not _is_measured(row))
+        rows = tuple(r for r in rows if r.resource is None or not RESOURCES[r.resource].measured)
     ways: list[tuple[Coupling, Floor]] = [(coupling or "paper", floor or 0)]
     if method is None and coupling is None and normalizes_samples(model):
         ways.insert(0, (REACHING[0], REACHING[1] if floor is None else floor))
@@ -163,10 +163,6 @@ def choices_to_try(
         Choice.make(row, resource=resource, coupling=how, floor=least, **settings)
         for row, (how, least) in product(rows, ways)
     )
-
-
-def _is_measured(method: Method) -> bool:
-    return method.resource is not None and RESOURCES[method.resource].measured
 
 
 def fit_choices(
