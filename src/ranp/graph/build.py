@@ -147,9 +147,7 @@ def unwrap(model: Any) -> nn.Module:
     module: nn.Module = model
     parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
     while True:
-        inner = (
-            module.module if isinstance(module, parallel) else getattr(module, "_orig_mod", None)
-        )
+        inner = getattr(module, "module" if isinstance(module, parallel) else "_orig_mod", None)
         if not isinstance(inner, nn.Module):
             return module
         module = inner
