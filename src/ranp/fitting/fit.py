@@ -173,15 +173,12 @@ def fit_choices(
     input_at: StepInputAt = no_loss,
     events: Events | None = None,
 ) -> tuple[Chooser, Fitted]:
-    """Find the least pruned choice of channels that keeps the budgets, at least one.
+    """Find the least pruned choice that keeps the budgets; raise `DoesNotFit` if none does.
 
     There is a chooser for each method; their graph is traced at the size that is trained at.
 
     Returns:
         The chooser that prunes least, and what it takes.
-
-    Raises:
-        DoesNotFit: There is none.
     """
     costing = Costing(choosers[0], input_at, load_correction(step.device))
     full = costing.chooser.graph.all_alive()

@@ -136,11 +136,7 @@ def check_values(model: nn.Module) -> None:
 
 
 def unwrap(model: Any) -> nn.Module:
-    """Return the module inside of `torch.compile` and (distributed) data parallel wrappers.
-
-    Raises:
-        UsageError: It is no module.
-    """
+    """Return the module inside of `torch.compile` and (distributed) data parallel wrappers."""
     if not isinstance(model, nn.Module):
         what = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
         raise UsageError(f"model must be an nn.Module, got {what}; give an instance of one")
@@ -154,11 +150,7 @@ def unwrap(model: Any) -> nn.Module:
 
 
 def protect_patterns(model: nn.Module, protect: Iterable[str]) -> tuple[str, ...]:
-    """Return patterns of all layers that are to be protected.
-
-    Raises:
-        UsageError: One matches nothing.
-    """
+    """Return patterns of all layers to protect; raise `UsageError` if one matches nothing."""
     names = [name for name, _ in model.named_modules() if name]
     names += [name for name, _ in model.named_parameters()]  # raw ones are layers of their own
     patterns: list[str] = []
@@ -383,8 +375,7 @@ def _update_channel_counts(slim: nn.Module, graph: ChannelGraph, alive: Alive) -
 def _learn(divergence: Divergence, decisions: Decisions) -> str | None:
     """Take back the reading, or pin the channels, that the trial network proved wrong.
 
-    Returns:
-        What to tell the user, if channels had to be pinned.
+    Returns a note for the user, if channels had to be pinned.
     """
     record = divergence.record
     if record is not None and record.reading is not None:

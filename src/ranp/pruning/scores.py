@@ -102,11 +102,7 @@ class Scores:
         )
 
     def check_compatible(self, other: Scores) -> None:
-        """Refuse scores that were not taken in the same way, of the same network.
-
-        Raises:
-            UsageError: It says what differs.
-        """
+        """Refuse scores of another network, or taken in another way; say what differs."""
         ours, theirs = self._conditions(), other._conditions()
         different = [
             f"'{key}' ({ours.get(key)} and {theirs.get(key)})"
