@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from torch import nn
@@ -157,13 +157,8 @@ def plan(
     Raises:
         InfeasibleError: A layer would lose all its neurons.
     """
-    settings: dict[str, Any] = {
-        "lam": lam,
-        "resource": resource,
-        "multiple": multiple,
-        "seed": seed,
-    }
-    choice = Choice.make(method, coupling=coupling, floor=floor, **settings)
+    options: dict[str, Any] = {"lam": lam, "resource": resource, "multiple": multiple, "seed": seed}
+    choice = Choice.make(method, coupling=coupling, floor=floor, **options)
     traced = pipeline.trace(model, example_input=example_input, graph=graph, protect=protect)
     return pipeline.make_plan(traced.chooser(choice, scores), sparsity, traced.protect)
 
@@ -197,13 +192,8 @@ def search(  # noqa: D417
         method, lam, resource, coupling, floor, multiple, seed, example_input, graph, protect:
             As in `plan`.
     """
-    settings: dict[str, Any] = {
-        "lam": lam,
-        "resource": resource,
-        "multiple": multiple,
-        "seed": seed,
-    }
-    choice = Choice.make(method, coupling=coupling, floor=floor, **settings)
+    options: dict[str, Any] = {"lam": lam, "resource": resource, "multiple": multiple, "seed": seed}
+    choice = Choice.make(method, coupling=coupling, floor=floor, **options)
     traced = pipeline.trace(model, example_input=example_input, graph=graph, protect=protect)
     return traced.chooser(choice, scores).max_sparsity(rule)
 
@@ -313,7 +303,7 @@ def prune(
         batch, *_ = traced.batches.input_shape(forward) or traced_at
         step = TrainingStep(batch=batch, sample=traced_at[1:], device=default_device())
     if racing:
-        tell = _race_logger(progress)
+        tell = print if progress else pipeline.logger.info
         choice, scoring = race_choice(traced, *racing, target, choice, scoring, step, tell)
     with ScoringBar(progress) as events:
         return prune_network(traced, target, step, choice, scoring, init=init, events=events)
@@ -330,11 +320,6 @@ def _race_arguments(
     if train is None or length is None:
         raise UsageError("method='race' trains on your own data; give train and length")
     return train, length
-
-
-def _race_logger(progress: bool) -> Callable[[str], None]:
-    """Return what tells how a race goes."""
-    return print if progress else pipeline.logger.info
 
 
 def _target(sparsity: float | None, amounts: Mapping[str, Amount | None]) -> pipeline.Target:
@@ -484,7 +469,7 @@ def fit(  # noqa: D417
     scored: dict[str, Any] = {"per": per, "weights": weights, "seed": seed, "scores": scores}
     scoring = _scoring(loss, forward, batches, needs_data=needs_data, **scored)
     if racing:
-        tell = _race_logger(progress)
+        tell = print if progress else pipeline.logger.info
         winner, scoring = race_choice(traced, *racing, budgets, choices[0], scoring, step, tell)
         choices = (winner,)
     with ScoringBar(progress) as events:

@@ -106,11 +106,7 @@ class _Peeked:
 
 
 def input_of(batch: Any) -> Tensor:
-    """Return the input in a batch: that of a pair, or the first floating point tensor.
-
-    Raises:
-        UsageError: There is none.
-    """
+    """Return the input in a batch: that of a pair, or the first floating point tensor."""
     try:
         x, _ = split_pair(batch)
     except UsageError:

@@ -95,18 +95,10 @@ def trace(
     protect: Iterable[str] = (),
     switches: Mapping[str, Iterable[Any]] | None = None,
 ) -> Traced:
-    """Trace a network, once.
+    """Trace a network, once; the arguments are those of `ranp.prune`.
 
-    Args:
-        model: Any model.
-        loader: Yields batches to score with.
-        example_input: What to trace the model with; the first batch's input, one sample of it, if
-            not given.
-        forward: The user's own `forward(model, batch)`, if there is one: then a batch may be
-            anything.
-        graph: The model's channel graph, if there is one already; it must protect what must stay.
-        protect: Layers whose neurons must all stay.
-        switches: Attributes that decide which layers the forward calls, and their values.
+    Without an example input it is traced with one sample of the first batch's input. A graph that
+    exists already is taken as it is, and must protect what must stay.
     """
     names = tuple(protect) if isinstance(protect, Iterable) else (protect,)
     if isinstance(protect, str) or not all(isinstance(name, str) for name in names):

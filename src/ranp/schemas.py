@@ -141,8 +141,7 @@ def parse_metadata(
 def validate(content: Mapping[str, Any], kind: str, source: str) -> None:
     """Refuse content, read from some source, that is not what a file of its kind holds.
 
-    Raises:
-        IntegrityError: It names the first field that is not valid.
+    The error names the first field that is not valid.
     """
     what, schema = FILES[kind]
     stored = content.get("kind"), content.get("schema")

@@ -37,9 +37,8 @@ from ranp.training.networks import Factory, build_network
 from ranp.training.optim import optimizer_state
 from ranp.training.preparation import make_choice, open_split, open_splits, stored_plan
 from ranp.training.run import train
-from ranp.trials.allocating import describe_network
+from ranp.trials.allocating import describe_network, require_scores
 from ranp.trials.store import Cell, Store
-from ranp.trials.stored_scores import require_scores
 
 FULL = "full"
 """Name of the unpruned network among the methods."""

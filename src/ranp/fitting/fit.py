@@ -83,16 +83,9 @@ def fit_network(
 ) -> Fit:
     """Prune a network just as much as its budgets ask for.
 
-    Args:
-        traced: The full network, traced at the size that it is trained at, and a peeked loader.
-        budgets: What a training step may take.
-        step: How the network is going to be trained.
-        choices: Methods and settings to try; the same scores must serve all of them.
-        scoring: How the network is scored; with less memory than asked for where that is short.
-        default_input: What is trained with, where there is no batch to run `scoring.forward` on.
-        init: Weights of the slim network.
-        network: Name of the network on the command line.
-        events: Listener.
+    The network must be traced at the size that it is trained at, with a peeked loader, and the same
+    scores must serve all choices. It is scored with less memory than asked for where that is short.
+    The loss of a step is `scoring.forward` on the first batch; `default_input` where there is none.
 
     Raises:
         DoesNotFit: Nothing that can be pruned keeps the budgets.
@@ -162,7 +155,7 @@ def choices_to_try(
     if any(RESOURCES[budget.resource].measured for budget in budgets):
         rows = rows[:1]
     else:
-        rows = tuple(row for row in rows if not _is_measured(row))
+        rows = tuple(r for r in rows if r.resource is None or not RESOURCES[r.resource].measured)
     ways: list[tuple[Coupling, Floor]] = [(coupling or "paper", floor or 0)]
     if method is None and coupling is None and normalizes_samples(model):
         ways.insert(0, (REACHING[0], REACHING[1] if floor is None else floor))
@@ -170,10 +163,6 @@ def choices_to_try(
         Choice.make(row, resource=resource, coupling=how, floor=least, **settings)
         for row, (how, least) in product(rows, ways)
     )
-
-
-def _is_measured(method: Method) -> bool:
-    return method.resource is not None and RESOURCES[method.resource].measured
 
 
 def fit_choices(
@@ -184,15 +173,12 @@ def fit_choices(
     input_at: StepInputAt = no_loss,
     events: Events | None = None,
 ) -> tuple[Chooser, Fitted]:
-    """Find the least pruned choice of channels that keeps the budgets, at least one.
+    """Find the least pruned choice that keeps the budgets; raise `DoesNotFit` if none does.
 
     There is a chooser for each method; their graph is traced at the size that is trained at.
 
     Returns:
         The chooser that prunes least, and what it takes.
-
-    Raises:
-        DoesNotFit: There is none.
     """
     costing = Costing(choosers[0], input_at, load_correction(step.device))
     full = costing.chooser.graph.all_alive()

@@ -169,12 +169,7 @@ class _Stopwatch:
         self.first = timing["first"].median
 
     def seconds(self, alive: Alive, budget: Budget | None) -> float:
-        """Measure a choice of channels, after making sure that it fits.
-
-        Args:
-            alive: Living channels.
-            budget: Far from this it is not measured as precisely as near to it.
-        """
+        """Measure a choice of channels, if it fits; less precisely where far from the budget."""
 
         def known(ratio: Ratio) -> bool:
             off = 0.0 if budget is None else abs(math.log(self.first * ratio.value / budget.limit))

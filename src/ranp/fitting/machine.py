@@ -52,11 +52,7 @@ def fits(needed: int, device: torch.device) -> bool:
 
 
 def check_fits(needed: int, device: torch.device, what: str, way_out: str) -> None:
-    """Refuse to run what would not fit.
-
-    Raises:
-        InfeasibleError: Says what is needed, what there is, and the way out.
-    """
+    """Refuse to run what would not fit: what is needed, what there is, and the way out."""
     if not fits(needed, device):
         free = available_memory(device) or 0
         raise InfeasibleError(

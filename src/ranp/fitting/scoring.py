@@ -40,15 +40,10 @@ def scoring_size(
 ) -> tuple[int, int]:
     """Return the edge of the volumes to score with, and how many to score together.
 
-    The largest of the training size, its half, its quarter and so on with which scoring is quick
-    and fits this machine. Two samples go together where a single one leaves batch norm a single
-    voxel.
-
-    Args:
-        traced: The full network, traced at the size that it is trained at.
-        shape: That size: one sample with its batch dimension.
-        volume: From an edge to depth, height and width of a sample.
-        number: How many samples are scored.
+    The largest of the training size, its half, its quarter and so on with which scoring a number of
+    samples is quick and fits this machine. Two samples go together where a single one leaves batch
+    norm a single voxel. `shape` is that of one sample in training, with its batch dimension;
+    `volume` maps an edge to depth, height and width.
     """
     device = next(traced.model.parameters()).device
     _, channels, *_, largest = shape

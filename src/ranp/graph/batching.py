@@ -48,10 +48,8 @@ def split_batch(
 ) -> tuple[int | None, tuple[int, ...]]:
     """Return batch and sample of a shape that may be that of a sample alone.
 
-    `like` is the shape of a batch that the model takes, if there is one.
-
-    Raises:
-        UsageError: The batch in the shape is another one than what was given.
+    `like` is the shape of a batch that the model takes, if there is one. A batch in the shape that
+    is another one than what was given is refused.
     """
     shape = tuple(shape)
     if not (len(shape) == len(like) if like else _missing_dims(model, shape) == 0):

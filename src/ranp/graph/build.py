@@ -15,7 +15,6 @@ from torch.nn.parameter import is_lazy
 
 import ranp.graph.rules  # noqa: F401  (fills the registry of rules)
 from ranp.errors import TraceError, UsageError, first_of, suggest
-from ranp.graph.attributes import update_channel_counts
 from ranp.graph.batching import describe_batch
 from ranp.graph.channel_graph import Alive, ChannelGraph, Layer, slim_shape
 from ranp.graph.inputs import ExampleInput, Inputs, TensorShape
@@ -29,6 +28,13 @@ from ranp.graph.tracing import Mode
 _MOST_TRIALS = 200
 # The dimension of channels where it is not the one after the batch.
 _CHANNELS = {"LayerNorm": -1, "RMSNorm": -1}
+# Attributes of custom modules, and the tensors whose channels they count.
+_COUNTING_ATTRIBUTES = {
+    "in_channels": "inputs",
+    "input_channels": "inputs",
+    "out_channels": "outputs",
+    "output_channels": "outputs",
+}
 
 
 def build_graph(
@@ -130,31 +136,21 @@ def check_values(model: nn.Module) -> None:
 
 
 def unwrap(model: Any) -> nn.Module:
-    """Return the module inside of `torch.compile` and (distributed) data parallel wrappers.
-
-    Raises:
-        UsageError: It is no module.
-    """
+    """Return the module inside of `torch.compile` and (distributed) data parallel wrappers."""
     if not isinstance(model, nn.Module):
         what = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
         raise UsageError(f"model must be an nn.Module, got {what}; give an instance of one")
     module: nn.Module = model
     parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
     while True:
-        inner = (
-            module.module if isinstance(module, parallel) else getattr(module, "_orig_mod", None)
-        )
+        inner = getattr(module, "module" if isinstance(module, parallel) else "_orig_mod", None)
         if not isinstance(inner, nn.Module):
             return module
         module = inner
 
 
 def protect_patterns(model: nn.Module, protect: Iterable[str]) -> tuple[str, ...]:
-    """Return patterns of all layers that are to be protected.
-
-    Raises:
-        UsageError: One matches nothing.
-    """
+    """Return patterns of all layers to protect; raise `UsageError` if one matches nothing."""
     names = [name for name, _ in model.named_modules() if name]
     names += [name for name, _ in model.named_parameters()]  # raw ones are layers of their own
     patterns: list[str] = []
@@ -351,15 +347,35 @@ def rebuild_slim(
         if not isinstance(channels, int):
             widths[call.name] = int(alive[channels].sum())
     slim = rebuild(model, replace, widths)
-    update_channel_counts(slim, graph, alive)
+    _update_channel_counts(slim, graph, alive)
     return slim
+
+
+def _update_channel_counts(slim: nn.Module, graph: ChannelGraph, alive: Alive) -> None:
+    """Bring the channel counts that a slim model's own modules store in line with its channels.
+
+    An attribute follows if it holds, in the full network, the number of channels that enter or
+    leave its module, or a list of them for several tensors. What two calls disagree on stays.
+    """
+    found: dict[tuple[str, str], list[Any]] = {}
+    for call in (call for label_pass in graph.passes.values() for call in label_pass.channels):
+        stored = vars(slim.get_submodule(call.name))
+        for name in _COUNTING_ATTRIBUTES.keys() & stored.keys():
+            value, extent = stored[name], getattr(call, _COUNTING_ATTRIBUTES[name])
+            full, counts = slim_shape(extent, graph.all_alive()), slim_shape(extent, alive)
+            if isinstance(value, int) and full[:1] == (value,):
+                found.setdefault((call.name, name), []).append(counts[0])
+            elif isinstance(value, (list, tuple)) and tuple(value) == full:
+                found.setdefault((call.name, name), []).append(type(value)(counts))
+    for (path, name), values in found.items():
+        if all(value == values[0] for value in values):
+            setattr(slim.get_submodule(path), name, values[0])
 
 
 def _learn(divergence: Divergence, decisions: Decisions) -> str | None:
     """Take back the reading, or pin the channels, that the trial network proved wrong.
 
-    Returns:
-        What to tell the user, if channels had to be pinned.
+    Returns a note for the user, if channels had to be pinned.
     """
     record = divergence.record
     if record is not None and record.reading is not None:

@@ -9,7 +9,6 @@ for, and only then.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -21,6 +20,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ranp.graph.inputs import TensorShape
+from ranp.graph.known_outputs import known_output
 from ranp.graph.operation import operands
 
 VALUE_DEPENDENT = (
@@ -35,11 +35,6 @@ _LIKE = frozenset(
     f"aten::{name}"
     for name in ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
 )
-
-
-Shortcut = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
-
-"""`shortcut(operation, args, kwargs)` -> its outputs without running it; None if not known."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +78,7 @@ class _Call:
 class KnownValues:
     """Runs operations on fake tensors and answers questions about values where it can."""
 
-    def __init__(self, shortcut: Shortcut) -> None:
-        self._shortcut = shortcut
+    def __init__(self) -> None:
         self._numbers: dict[int, tuple[int, weakref.ref[Any]]] = {}
         self._made = 0
         self._calls: list[_Call] = []
@@ -98,7 +92,7 @@ class KnownValues:
         mutated = _mutated(func, args, kwargs)
         known = self._is_known(func, [*operands(args), *operands(kwargs.values())], mutated)
         described = pytree.tree_map(self._describe, (args, kwargs)) if known else None
-        out = self._shortcut(func, args, kwargs)
+        out = known_output(func, args, kwargs)
         try:
             out = func(*args, **kwargs) if out is None else out
         except VALUE_DEPENDENT:

@@ -84,10 +84,7 @@ def allocate(
 ) -> Alive:
     """Keep shares proportional to weights, clipped to one; the first channels of every group.
 
-    The sparsity is a share of all removable channels.
-
-    Returns:
-        The living channels; never none of a group.
+    The sparsity is a share of all removable channels. No group loses all its channels.
     """
     check_sparsity(sparsity)
     alive = ~graph.removable

@@ -101,11 +101,7 @@ class Chooser:
 
     @property
     def required_scores(self) -> Scores:
-        """The scores.
-
-        Raises:
-            UsageError: There are none.
-        """
+        """The scores; raises `UsageError` if there are none."""
         if self.scores is None:
             raise UsageError(
                 f"method '{self.choice.method.name}' needs scores; score the network first"

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import replace
 from itertools import count, islice
 from typing import Any, cast
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch.utils import _pytree as pytree
 from torch.utils.data.distributed import DistributedSampler
 
 from ranp.pruning.batches import batch_size, check_batches, samples
-from ranp.pruning.scores import ByLayer, Scores
+from ranp.pruning.scores import Scores
 
 MOST_UNSIZED_BATCHES = 1000
 """Where a loader without a length is stopped: it may never end."""
@@ -121,24 +121,17 @@ def sum_over_processes(scores: Scores, device: torch.device) -> Scores:
     rank, processes = rank_and_world_size()
     if processes == 1:
         return scores
-    batches = {"": {"": torch.tensor([scores.batches], dtype=torch.float64)}}
-    groups: list[Mapping[str, ByLayer]] = [scores.sums, scores.weight_sums, scores.constants]
-    tensors = [t for g in [*groups, batches] for layers in g.values() for t in layers.values()]
-    flat = torch.cat([t.reshape(-1).double() for t in tensors])
+    own: dict[str, Any] = {
+        "batches": torch.tensor(scores.batches, dtype=torch.float64),
+        "sums": scores.sums,
+        "weight_sums": scores.weight_sums,
+        "constants": scores.constants,
+    }
     if rank > 0:
-        size = sum(t.numel() for layers in scores.constants.values() for t in layers.values())
-        flat[-1 - size : -1] = 0
-    flat = flat.to(device)
+        own["constants"] = pytree.tree_map(torch.zeros_like, own["constants"])
+    tensors, spec = pytree.tree_flatten(own)
+    flat = torch.cat([t.reshape(-1).double() for t in tensors]).to(device)
     dist.all_reduce(flat)
-    pieces = iter(flat.cpu().split([t.numel() for t in tensors]))
-
-    def summed(group: Mapping[str, ByLayer]) -> dict[str, dict[str, Tensor]]:
-        return {
-            statistic: {name: next(pieces).reshape(t.shape).to(t) for name, t in by_layer.items()}
-            for statistic, by_layer in group.items()
-        }
-
-    sums, weight_sums, constants = map(summed, groups)
-    return replace(
-        scores, batches=int(next(pieces)), sums=sums, weight_sums=weight_sums, constants=constants
-    )
+    pieces = zip(flat.cpu().split([t.numel() for t in tensors]), tensors, strict=True)
+    total = pytree.tree_unflatten([piece.reshape(t.shape).to(t) for piece, t in pieces], spec)
+    return replace(scores, **{**total, "batches": int(total["batches"])})

@@ -63,9 +63,8 @@ class MaskGradients:
         try:
             with ExitStack() as stack:
                 for leaf in self._layers_of:
-                    stack.callback(
-                        leaf.register_post_accumulate_grad_hook(self._take_gradient).remove
-                    )
+                    hook = leaf.register_post_accumulate_grad_hook(self._take_gradient)
+                    stack.enter_context(hook)
                 stack.enter_context(self._weights.observe_computed(self._watch_computed))
                 yield
             self._check_signal()

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from ranp.errors import IntegrityError, UsageError
 from ranp.files import canonical_json, load_tensors, save_tensors
@@ -95,17 +96,13 @@ class Scores:
         return replace(
             self,
             batches=self.batches + other.batches,
-            sums=_added(self.sums, other.sums),
-            weight_sums=_added(self.weight_sums, other.weight_sums),
+            sums=pytree.tree_map(torch.add, self.sums, other.sums),
+            weight_sums=pytree.tree_map(torch.add, self.weight_sums, other.weight_sums),
             settings=self._conditions(),
         )
 
     def check_compatible(self, other: Scores) -> None:
-        """Refuse scores that were not taken in the same way, of the same network.
-
-        Raises:
-            UsageError: It says what differs.
-        """
+        """Refuse scores of another network, or taken in another way; say what differs."""
         ours, theirs = self._conditions(), other._conditions()
         different = [
             f"'{key}' ({ours.get(key)} and {theirs.get(key)})"
@@ -116,8 +113,9 @@ class Scores:
             different = ["the network"]
         elif self._statistics() != other._statistics():
             different.append(f"what was gathered ({self._statistics()} and {other._statistics()})")
-        elif not different and not _equal(self.constants, other.constants):
-            different = ["the weights"]
+        elif not different:
+            equal = pytree.tree_map(torch.equal, self.constants, other.constants)
+            different = [] if all(pytree.tree_leaves(equal)) else ["the weights"]
         if different:
             raise UsageError(
                 f"these scores do not belong together: they differ in {', '.join(different)}; "
@@ -178,18 +176,3 @@ class Scores:
 
 def _numpy(by_layer: ByLayer) -> dict[str, NDArray[np.float64]]:
     return {name: tensor.double().numpy() for name, tensor in by_layer.items()}
-
-
-def _added(a: Mapping[str, ByLayer], b: Mapping[str, ByLayer]) -> dict[str, dict[str, Tensor]]:
-    return {
-        statistic: {name: by_layer[name] + b[statistic][name] for name in by_layer}
-        for statistic, by_layer in a.items()
-    }
-
-
-def _equal(a: Mapping[str, ByLayer], b: Mapping[str, ByLayer]) -> bool:
-    return all(
-        torch.equal(tensor, b[statistic][name])
-        for statistic, by_layer in a.items()
-        for name, tensor in by_layer.items()
-    )

@@ -22,11 +22,11 @@ def scoring_state(
 ) -> Iterator[None]:
     """Put a model into the state in which it is scored, and restore it afterwards.
 
-    Train mode, as in the paper; only scored parameters ask for gradients. With "fresh" weights
-    Glorot-normal ones, with "orthogonal" weights such ones, and batch norm scales from U(0, 1)
-    stand in for the model's own; "given" leaves them as they are. Modes, running statistics and
-    other buffers, `requires_grad`, gradients, weights, whatever else modules remember, and the
-    state of the random number generators are set back, whatever happens.
+    Train mode, as in the paper; only scored parameters ask for gradients. The model's own weights
+    are replaced by Glorot-normal ("fresh") or orthogonal ones, with batch norm scales from U(0, 1),
+    unless they are "given". Modes, running statistics and other buffers, `requires_grad`,
+    gradients, weights, whatever else modules remember, and the state of the random number
+    generators are set back, whatever happens.
     """
     if weights not in get_args(ScoringWeights):
         raise UsageError(f"weights must be 'fresh', 'orthogonal' or 'given', got '{weights}'")

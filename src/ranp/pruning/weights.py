@@ -101,7 +101,7 @@ class LayerWeights:
 
         with ExitStack() as stack:
             for name, module in self.computed.items():
-                stack.callback(module.register_forward_pre_hook(partial(show, name)).remove)
+                stack.enter_context(module.register_forward_pre_hook(partial(show, name)))
             yield
 
 

@@ -1,7 +1,13 @@
 """What a layer and a network cost. Knows the channel graph, nothing of pruning."""
 
-from ranp.resources.counting import CONVENTIONS, Costs, LayerCost, count, count_choices
-from ranp.resources.formulas import Convention
+from ranp.resources.counting import (
+    CONVENTIONS,
+    Convention,
+    Costs,
+    LayerCost,
+    count,
+    count_choices,
+)
 from ranp.resources.training_memory import TrainingMemory, predict_training_memory
 
 __all__ = [

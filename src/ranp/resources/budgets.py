@@ -193,11 +193,7 @@ class Budget:
         return Budget(self.resource, constant + self.limit * (full - constant))
 
     def total(self, costs: Costs) -> float:
-        """Return what a counted network takes of the resource.
-
-        Raises:
-            UsageError: The resource is not counted, but predicted or measured.
-        """
+        """Return what a counted network takes of the resource; refuse one that is not counted."""
         total = find_resource(self.resource).total
         if total is None:
             counted = ", ".join(name for name, each in RESOURCES.items() if each.total)
@@ -251,11 +247,7 @@ def split_budgets(texts: Iterable[str]) -> dict[str, str]:
 
 
 def parse_budgets(amounts: Mapping[str, Amount | None]) -> tuple[Budget, ...]:
-    """Return the budgets for amounts by resource, in their order; None sets no budget.
-
-    Raises:
-        UsageError: There is none, or one cannot be understood.
-    """
+    """Return the budgets for amounts by resource, in order, at least one; None sets no budget."""
     budgets = tuple(parse_budget(name, text) for name, text in amounts.items() if text is not None)
     if not budgets:
         raise UsageError(f"give at least one budget: {', '.join(RESOURCES)}")

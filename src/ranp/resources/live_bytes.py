@@ -11,7 +11,7 @@ import math
 import weakref
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -23,7 +23,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ranp.graph import TensorShape
 from ranp.graph.fake_tensors import device_of, view_of
-from ranp.graph.known_outputs import known_output
 from ranp.graph.known_values import KnownValues
 from ranp.graph.operation import operands, tensors_in
 from ranp.resources.kernel_workspace import Workspace, kept_by_output
@@ -86,7 +85,7 @@ class LiveBytes(TorchDispatchMode):
         self._rounding = rounding
         self._followed: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._modules: list[str] = []
-        self._known = KnownValues(known_output)
+        self._known = KnownValues()
         self.now = 0
         self.bytes: list[int] = []
         self.owners: list[str] = []
@@ -158,18 +157,13 @@ class LiveBytes(TorchDispatchMode):
     @contextmanager
     def watching(self, model: nn.Module) -> Iterator[None]:
         """While inside, operations are counted, and it is known in which module they are."""
-        handles = []
-        for name, module in model.named_modules():
-            handles.append(module.register_forward_pre_hook(partial(self._enter, name)))
-            handles.append(
-                module.register_forward_hook(partial(self._leave, name), always_call=True)
-            )
-        try:
+        with ExitStack() as hooks:
+            for name, module in model.named_modules():
+                enter, leave = partial(self._enter, name), partial(self._leave, name)
+                hooks.enter_context(module.register_forward_pre_hook(enter))
+                hooks.enter_context(module.register_forward_hook(leave, always_call=True))
             with self:
                 yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
     def _enter(self, name: str, module: nn.Module, args: Any) -> None:
         self._modules.append(name)

@@ -91,11 +91,7 @@ _ILLEGAL = "illegal instruction; set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
 
 
 def measure_steps(request: StepRequest) -> list[MeasuredStep]:
-    """Measure training steps in a new process, on one thread.
-
-    Raises:
-        RanpError: The process failed.
-    """
+    """Measure training steps in a new process, on one thread; raise `RanpError` if it fails."""
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": "1",

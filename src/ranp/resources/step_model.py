@@ -171,8 +171,7 @@ class StepModel:
     def rescaled(self, memory: TrainingMemory) -> StepModel:
         """Return the same for another batch, or another size of volumes.
 
-        Raises:
-            NotAProduct: Other operations run in that step.
+        Raises `NotAProduct` if other operations run in that step.
         """
         log = memory.log
         if not np.array_equal(_in_order(log.events), self.events):

@@ -249,11 +249,7 @@ class Plan:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any], source: str = "the mapping") -> Plan:
-        """Build a plan from what `to_dict` returned.
-
-        Raises:
-            IntegrityError: They are not those of a plan.
-        """
+        """Build a plan from what `to_dict` returned, read from some source; refuse others."""
         validate(content, "plan", source)
         return cls(
             layers={

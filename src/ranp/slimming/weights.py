@@ -61,10 +61,9 @@ def load_weights(model: nn.Module, path: str | Path) -> None:
 
 @torch.no_grad()
 def copy_tensors(model: nn.Module, tensors: Mapping[str, Tensor], what: str) -> None:
-    """Copy stored tensors into a model of the same shapes.
+    """Copy stored tensors into a model of the same shapes; refuse others, and leave it as it is.
 
-    Raises:
-        IntegrityError: A shape differs; the model is not changed then.
+    The message begins with `what`: the file that they are from, and a verb.
     """
     stored = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     difference = shape_difference(tensor_shapes(model), stored)

@@ -19,13 +19,10 @@ _BatchNorm = nn.modules.batchnorm._BatchNorm
 
 @torch.no_grad()
 def fold_norms(model: nn.Module, x: Tensor) -> list[str]:
-    """Fold every batch norm into the convolution whose output it takes, in place.
+    """Fold every batch norm into the convolution before it, in place; return their names.
 
     At inference it is a scale and a shift. The network must be in eval mode. Where a convolution's
     output also goes elsewhere than into the norm, the result would be another: compare it.
-
-    Returns:
-        The names of the norms that are gone.
     """
     folded = []
     for name, conv in preceding_convolutions(

@@ -18,10 +18,9 @@ def rebuilt_as(kind: type[ModuleT], module: nn.Module, **attributes: Any) -> Mod
 
 
 def replace_module(model: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:
-    """Put a module in place of another, under every name that it has in the model.
+    """Put a module in place of another, under every name that it has; return the model.
 
-    Returns:
-        The model, which is the new module where it was the old one.
+    That is the new module where it was the old one.
     """
     if model is old:
         return new

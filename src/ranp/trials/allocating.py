@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from ranp.errors import InfeasibleError, UsageError
@@ -20,8 +22,9 @@ from ranp.pruning.search import meet_budget
 from ranp.resources.budgets import Budget
 from ranp.slimming import Plan
 from ranp.trials.loops import Loop
-from ranp.trials.stored_scores import require_scores
+from ranp.trials.store import Cell, Store
 
+_SCORES_FILE = "scores.safetensors"
 _KEPT_APART = ("batches", "until_stable", "per", "weights")
 """Settings of scoring that make other scores."""
 
@@ -169,3 +172,16 @@ def describe_network(
         "one_neuron": single_neuron_layers(chooser.graph, alive),
         "full": {**full.totals(), "parameters": full.parameters},
     }
+
+
+def require_scores(store: Store, wanted: Cell, score: Callable[[], Scores]) -> Scores:
+    """Return the scores of a cell; the network is scored if the store does not have them."""
+
+    def compute(cell: Cell, place: Path) -> dict[str, Any]:
+        began = time.process_time()
+        scores = score()
+        scores.save(place / _SCORES_FILE)
+        return {"batches": scores.batches, "cpu_seconds": time.process_time() - began}
+
+    store.require(wanted, compute)
+    return Scores.load(store.place(wanted) / _SCORES_FILE)

@@ -72,14 +72,10 @@ class Schedule:
 
 
 def make_schedule(candidates: int, length: int, cost: float) -> Schedule:
-    """Return the longest race that a cost allows.
+    """Return the longest race that a cost allows, as a share of the training that follows.
 
-    As many candidates as possible race; then the first rung is as long as possible, then the last.
-
-    Args:
-        candidates: Number of candidates, with the one that must be beaten.
-        length: Check-ins of a whole training.
-        cost: Most that the race may cost, as a share of the training that follows.
+    As many candidates as possible race, with the one that must be beaten; then the first rung is as
+    long as possible, then the last.
 
     Raises:
         UsageError: The cost does not allow one check-in of two candidates.

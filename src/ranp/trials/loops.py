@@ -139,11 +139,7 @@ def set_random_state(state: Mapping[str, Any]) -> None:
 
 
 def _checked(line: Any) -> Line:
-    """Return what was yielded as numbers by name.
-
-    Raises:
-        UsageError: It is neither a number nor numbers by name with a metric among them.
-    """
+    """Return what was yielded as numbers by name; refuse anything else, and a loss alone."""
     named = line if isinstance(line, Mapping) else {_SINGLE: line}
     try:
         values = {str(name): float(value) for name, value in named.items()}

@@ -13,11 +13,6 @@ from ranp.graph.propagation import Propagator
 from ranp.graph.rules.elementwise import broadcast, unite_dims
 
 
-def _drop(dims: Dims, index: int) -> Dims:
-    index %= len(dims)
-    return (*dims[:index], *dims[index + 1 :])
-
-
 def _along(dims: Dims, index: int, pick: Callable[[LabelArray], LabelArray]) -> Dims:
     labels = dims[index]
     return dims if labels is None else replace_dim(dims, index, pick(labels))
@@ -66,8 +61,9 @@ def slice_(p: Propagator, op: Operation) -> Dims:
 def select(p: Propagator, op: Operation) -> Dims:
     """A single slot; with `unbind`, every slot becomes a tensor of its own."""
     dims = p.dims(op["self"])
-    p.pin(dims[op["dim"]], "it is picked by number")
-    return _drop(dims, op["dim"])
+    index = op["dim"] % len(dims)
+    p.pin(dims[index], "it is picked by number")
+    return (*dims[:index], *dims[index + 1 :])
 
 
 _SPLITS = ("split", "split_with_sizes", "chunk", "unsafe_chunk", "unsafe_split")
