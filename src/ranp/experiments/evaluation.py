@@ -32,6 +32,9 @@ SAME_AT_A_BUDGET = {"flat": "layerwise", THIN: "layerwise"}
 UNEQUAL = 0.05
 """Deviation from a budget above which a comparison carries a caution."""
 
+Accuracies = Mapping[str, Mapping[int, float]]
+"""Accuracy by method and seed."""
+
 _UNITS = {"gflops": "GFLOPs", "memory": "MB", "params": "parameters"}
 _MEANS = (
     *("gflops", "memory_mb", "parameters", "step_mb", "seconds", "cpu_seconds"),
@@ -182,7 +185,7 @@ def _at_budget(
 
 def _against_thin(
     reference: str | None,
-    accuracies: Mapping[str, Mapping[int, float]],
+    accuracies: Accuracies,
     differences: Mapping[str, Difference],
 ) -> str:
     """Return the first sentence of a comparison: how the reference does against thin."""
@@ -199,34 +202,37 @@ def _against(
     reference: str | None,
     other: str | None,
     called: str,
-    accuracies: Mapping[str, Mapping[int, float]],
+    accuracies: Accuracies,
     differences: Mapping[str, Difference],
 ) -> str:
     """Return a sentence on the reference and another network; none where one was not trained."""
     ours, theirs = accuracies.get(reference or "", {}), accuracies.get(other or "", {})
-    common = [seed for seed in theirs if seed in ours]
-    if reference is None or other is None or not common:
+    difference = _paired(ours, theirs)
+    if reference is None or other is None or difference is None:
         return ""
-    difference = compare_paired([ours[s] for s in common], [theirs[s] for s in common])
     tested = differences.get(other) or differences.get(SAME_AT_A_BUDGET.get(other, ""))
     corrected = None if tested is None else tested.p_holm
     return describe_difference(reference, called, replace(difference, p_holm=corrected))
 
 
-def _differences(
-    accuracies: Mapping[str, Mapping[int, float]], reference: str | None
-) -> dict[str, Difference]:
+def _differences(accuracies: Accuracies, reference: str | None) -> dict[str, Difference]:
     """Compare every method with the reference, over the seeds that both were trained with."""
     ours = accuracies.get(reference or "", {})
-    differences: dict[str, Difference] = {}
-    for method, theirs in accuracies.items():
-        common = [seed for seed in theirs if seed in ours]
-        if method != reference and common:
-            differences[method] = compare_paired(
-                [theirs[seed] for seed in common], [ours[seed] for seed in common]
-            )
+    differences = {
+        method: difference
+        for method, theirs in accuracies.items()
+        if method != reference and (difference := _paired(theirs, ours)) is not None
+    }
     corrected = holm({name: d.p for name, d in differences.items() if d.p is not None})
     return {name: replace(d, p_holm=corrected.get(name)) for name, d in differences.items()}
+
+
+def _paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Difference | None:
+    """Compare ours with theirs over the seeds that both were trained with; None without any."""
+    common = [seed for seed in theirs if seed in ours]
+    return (
+        compare_paired([ours[s] for s in common], [theirs[s] for s in common]) if common else None
+    )
 
 
 def _row(

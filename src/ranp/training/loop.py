@@ -211,8 +211,10 @@ class Trainer:
                 shape = "x".join(map(str, batch["x"].shape))
                 with blame("the network", f"; it was given {shape}: try larger samples or batches"):
                     output = self.network(batch["x"])
-                loss = self.task.loss(output, batch)
-                _require_scalar(loss)
+                loss: Any = self.task.loss(output, batch)
+                if not isinstance(loss, Tensor) or loss.dim() != 0:
+                    got = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
+                    raise UsageError(f"the task's loss must be a scalar tensor, got {got}")
                 fabric.backward(loss / len(micro_batches))
             total += float(loss.detach())
         mean = total / len(micro_batches) / fabric.world_size
@@ -328,9 +330,3 @@ def _seed(*position: int) -> None:
     """Seed torch (dropout and the like) by a position in the run."""
     state = np.random.SeedSequence(position).generate_state(1, np.uint64)
     torch.manual_seed(int(state[0]) >> 1)
-
-
-def _require_scalar(loss: Tensor) -> None:
-    if not isinstance(loss, Tensor) or loss.dim() != 0:
-        got = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
-        raise UsageError(f"the task's loss must be a scalar tensor, got {got}")

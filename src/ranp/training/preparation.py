@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,16 +74,11 @@ def prepare(job: Job) -> Prepared:
     elif job.config.pruning.method is not None:
         network = _pruned(job, full, train, shape)
     else:
-        network = _full(job, full, shape)
-    return Prepared(train, validation, network)
-
-
-def _full(job: Job, full: nn.Module, shape: tuple[int, ...]) -> Network:
-    try:
-        costs = count(full, build_graph(full, shape))
-    except TraceError:
         costs = None
-    return Network(fresh_network(full, None, seed=job.config.seed), None, costs, None)
+        with contextlib.suppress(TraceError):
+            costs = count(full, build_graph(full, shape))
+        network = Network(fresh_network(full, None, seed=job.config.seed), None, costs, None)
+    return Prepared(train, validation, network)
 
 
 def _planned(job: Job, full: nn.Module, plan: Plan, shape: tuple[int, ...]) -> Network:
