@@ -66,13 +66,8 @@ class Checked:
 class Report:
     """Result of a verification.
 
-    Attributes:
-        kind: Name of the data set.
-        directory: Directory that was verified.
-        cases: Number of cases.
-        counts: How often each value occurs, by heading (see `Checked.counts`).
-        problems: All that is wrong, with paths relative to the directory.
-        notes: Remarks that are no problems.
+    `counts` says how often each value occurs, by heading (see `Checked.counts`); paths of
+    `problems` are relative to the directory; `notes` are remarks that are no problems.
     """
 
     kind: str

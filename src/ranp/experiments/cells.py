@@ -196,11 +196,8 @@ class CpuClock(Listener):
 class TrainingCells:
     """Computes training cells in a store; is the `Compute` of it.
 
-    Attributes:
-        store: Keeps the cells, and beside them scores and generated data that they share.
-        data: Directory of the data set; without one the data is generated.
-        factory: Builds the user's own network.
-        listener: Listens to training runs.
+    Scores and generated data that cells share lie beside them. Without a directory of `data` it is
+    generated; `factory` builds the user's own network; `listener` listens to training runs.
     """
 
     store: Store

@@ -31,13 +31,10 @@ from ranp.training.networks import build_network
 
 @dataclass(frozen=True)
 class Network:
-    """The network to train, with fresh Glorot-normal weights as in the paper.
+    """The network to train, full or slimmed by a plan, with fresh Glorot-normal weights.
 
-    Attributes:
-        model: The full or slim network.
-        plan: Plan that it was slimmed by; None for the full network.
-        full: Costs of the full network by the paper's rules; None where it cannot be traced.
-        slim: Costs of the slim network; None for the full network.
+    Costs are by the paper's rules: those of the full network, unless it cannot be traced, and of
+    the slim one.
     """
 
     model: nn.Module
