@@ -46,7 +46,7 @@ class Source:
         loss: `loss(output, target)` -> scalar tensor.
         number: How many batches there are, if known.
         about: One-line description.
-        settings: What the batches are made of; scores go on with the same alone.
+        settings: What the batches are made of; scoring resumes with the same only.
         batch: Samples of a batch of the user's own loader; None for other sources.
     """
 

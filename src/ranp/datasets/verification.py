@@ -39,7 +39,7 @@ class Inventory:
     Attributes:
         cases: Values that the kind's `check` takes; they travel to other processes.
         problems: Problems of the listing itself: absent or foreign files.
-        notes: Remarks that are no problems: cases without a label, which readers skip.
+        notes: Remarks that are not problems: cases without a label, which readers skip.
     """
 
     cases: Sequence[Any]
@@ -67,7 +67,7 @@ class Report:
     """Result of a verification.
 
     `counts` says how often each value occurs, by heading (see `Checked.counts`); paths of
-    `problems` are relative to the directory; `notes` are remarks that are no problems.
+    `problems` are relative to the directory; `notes` are remarks that are not problems.
     """
 
     kind: str

@@ -206,7 +206,7 @@ class TrainingCells:
     listener: Listener | None = None
 
     def __call__(self, cell: Cell, place: Path) -> dict[str, Any]:
-        """Prune to the budget, train and evaluate; interrupted, go on from there.
+        """Prune to the budget, train and evaluate; what was interrupted is resumed.
 
         Returns:
             A flat result. Its `outcome` is "trained"; "unreachable", with the nearest network's

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ranp.experiments.cells import FULL, store_budget
 from ranp.experiments.statistics import (
@@ -22,9 +22,12 @@ from ranp.experiments.statistics import (
 from ranp.files import write_sealed_json, write_text
 from ranp.report.comparison import render_comparison
 from ranp.report.comparison_tables import markdown, page, runs_csv, summary_csv
-from ranp.resources.budgets import Budget
 from ranp.trials.race import THIN
 from ranp.trials.store import Cell, Store, versions
+
+if TYPE_CHECKING:
+    from ranp.experiments.compare import Design
+    from ranp.experiments.comparing import LoopRuns
 
 SAME_AT_A_BUDGET = {"flat": "layerwise", THIN: "layerwise"}
 """One width for all layers and the same share of every layer are the same at the same cost."""
@@ -42,58 +45,34 @@ _MEANS = (
 )
 
 
-class Runs(Protocol):
-    """Runs of methods at budgets, once for each seed."""
-
-    @property
-    def title(self) -> str:
-        """Name of the network and data that are compared on."""
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What the runs have in common, as plain values."""
-
-    @property
-    def methods(self) -> tuple[str, ...]:
-        """Names of the methods; "full" for the unpruned network."""
-
-    @property
-    def budgets(self) -> Mapping[str, Budget]:
-        """Budgets by what was asked for."""
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """The seeds."""
-
-    @property
-    def reference(self) -> str | None:
-        """The method that the others are compared with; None where nothing is pruned."""
-
-    def cells(self) -> list[Cell]:
-        """Return the cells that are trained, each once."""
-
-    def result(self, store: Store, method: str, budget: str, seed: int) -> dict[str, Any] | None:
-        """Return the result of a run, and whether it is outdated; None if it is not complete."""
-
-
 def distinct(cells: Iterable[Cell]) -> list[Cell]:
     """Return cells in their order, each once."""
     return list({repr(cell): cell for cell in cells}.values())
 
 
-def evaluate(runs: Runs, store: Store) -> dict[str, Any]:
+def evaluate(runs: Design | LoopRuns, store: Store) -> dict[str, Any]:
     """Return what came out as plain values: all methods at every budget.
 
     Runs that are not complete are left out, and counted.
     """
     cells = runs.cells()
-    by_run = {
-        (text, method, seed): runs.result(store, method, text, seed)
+    found = {
+        text: {
+            method: {
+                seed: result
+                for seed in runs.seeds
+                if (result := runs.result(store, method, text, seed)) is not None
+            }
+            for method in runs.methods
+        }
         for text in runs.budgets
-        for method in runs.methods
-        for seed in runs.seeds
     }
-    results = [result for result in by_run.values() if result is not None]
+    results = [
+        result
+        for by_method in found.values()
+        for by_seed in by_method.values()
+        for result in by_seed.values()
+    ]
     trained = [result for result in results if result["outcome"] == "trained"]
     return {
         "schema": 1,
@@ -107,21 +86,7 @@ def evaluate(runs: Runs, store: Store) -> dict[str, Any]:
         "full": results[0]["full"] if results else None,
         "cells": len(cells),
         "complete": sum(store.result(cell) is not None for cell in cells),
-        "budgets": [
-            _at_budget(
-                runs,
-                text,
-                {
-                    method: {
-                        seed: result
-                        for seed in runs.seeds
-                        if (result := by_run[text, method, seed]) is not None
-                    }
-                    for method in runs.methods
-                },
-            )
-            for text in runs.budgets
-        ],
+        "budgets": [_at_budget(runs, text, by_method) for text, by_method in found.items()],
         "versions": versions(),
     }
 
@@ -152,7 +117,7 @@ def write_comparison(result: Mapping[str, Any], out: Path, command: str) -> list
 
 
 def _at_budget(
-    runs: Runs, text: str, by_method: Mapping[str, Mapping[int, dict[str, Any]]]
+    runs: Design | LoopRuns, text: str, by_method: Mapping[str, Mapping[int, dict[str, Any]]]
 ) -> dict[str, Any]:
     """Return all methods at one budget."""
     accuracies = {

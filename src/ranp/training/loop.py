@@ -135,7 +135,7 @@ class Trainer:
                 yield self._finish_epoch(self._validate() if validates else None)
 
     def check_ins(self, steps: int) -> Iterator[dict[str, float]]:
-        """Train to the end; yield the goal and the mean loss every so many steps.
+        """Train to the end; yield the goal and the mean loss after every `steps` steps.
 
         On the way as many validation batches are measured as steps were trained, spread over all;
         at the end all of them.
@@ -240,7 +240,7 @@ class Trainer:
         return moved
 
     def _validate(self, every: int = 1) -> dict[str, float]:
-        """Return the metrics of every so many validation batches."""
+        """Return the metrics of the validation set, or of one in `every` of its batches."""
         began = time.perf_counter()
         broadcast_buffers(self.fabric, self.model)
         metrics = evaluate(
@@ -308,7 +308,7 @@ def evaluate(
 ) -> dict[str, float]:
     """Return the metrics of a network, the same on one process or several; it is left in eval mode.
 
-    `on_device` moves a batch to the network's device; the first of `every` so many is measured.
+    `on_device` moves a batch to the network's device; one in `every` batches is measured.
     """
     model.eval()
     move: Callable[[Batch], dict[str, Any]] = on_device or fabric.to_device
