@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 # Two test processes with one compute thread each: fastest on a small machine, and no oversubscription.
 JOBS   ?= 2
 
-.PHONY: demo test lint slow matrix peers bench docs networks clean
+.PHONY: demo test lint style types pytest slow matrix peers bench docs networks clean
 .DEFAULT_GOAL := test
 
 $(STAMP): pyproject.toml constraints.txt
@@ -20,15 +20,23 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)  ## the main job on embedded synthetic data, within a minute
 	$(BIN)/ranp demo
 
-test: $(STAMP) lint  ## linters and the default tests
-	# Whatever the environment says, modules are compiled once and not by every process.
-	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+# The types are checked beside the tests: alone, mypy would leave all cores but one idle.
+test: $(STAMP) style  ## linters and the default tests
+	$(MAKE) --no-print-directory --jobs=2 types pytest
 
-lint: $(STAMP)
+lint: style types
+
+style: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+pytest: $(STAMP)
+	# Whatever the environment says, modules are compiled once and not by every process.
+	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 slow: $(STAMP)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow

@@ -17,14 +17,14 @@ def quiet_machine(monkeypatch):
     monkeypatch.setattr("ranp.speed.bench.others_running", lambda: 0.0)
 
 
-@pytest.fixture
-def plan(tmp_path):
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory):
     """MobileNetV2 at a quarter of its width."""
     name = "mobilenetv2-ucf101"
     model = build_network(name)
     shape = find_network(name).input_shape
     made = library.plan(model, sparsity=0.75, method="layerwise", example_input=shape)
-    path = tmp_path / "plan.json"
+    path = tmp_path_factory.mktemp("plan") / "plan.json"
     replace(made, network=name).save(path)
     return path
 
@@ -55,8 +55,8 @@ def test_the_table_names_the_machine(ranp, plan):
     assert "realised" in done.out and "ranp doctor" in done.err
 
 
-def test_a_stored_plan_imports_no_code(ranp, plan):
-    own = "tests.cli.factories:small"
+def test_a_stored_plan_imports_no_code(ranp, tmp_path):
+    own, plan = "tests.cli.factories:small", tmp_path / "plan.json"
     made = library.plan(small(), sparsity=0.3, method="layerwise", example_input=(1, 1, 8, 8, 8))
     replace(made, network=own).save(plan)
     options = ("--batches", "1", "--mode", "inference", "--repetitions", "1", "--json")

@@ -51,7 +51,7 @@ def next_command(
 ) -> str:
     """Return a command to go on with, to be pasted into a shell.
 
-    It takes over every option of the running command that it has too, but for those that say where
+    It takes over every option of the running command that it has too, except those that say where
     and how results are written, and `without`; `options` are set by name of their parameter.
     """
     left_out = {"out", "as_json", "quiet", *without}

@@ -34,14 +34,10 @@ NetworkArgument = Annotated[
 
 @dataclass(frozen=True)
 class Network:
-    """A network that was named on the command line.
+    """A network that was named on the command line: a new instance, and the input to trace it with.
 
-    Attributes:
-        name: Name of the network, or of the user's factory.
-        model: New instance.
-        input_shape: Shape of the input to trace it with.
-        spec: Row of the registry; None for a network of the user's own.
-        batches: The user's own loader, if it was opened to see the input.
+    A network of the user's own has no `spec`; `batches` is the user's own loader, if it was opened
+    to see the input.
     """
 
     name: str

@@ -46,8 +46,7 @@ class Source:
         loss: `loss(output, target)` -> scalar tensor.
         number: How many batches there are, if known.
         about: One-line description.
-        settings: What the batches are made of, but for how many there are: scores go on with
-            batches of the same kind alone.
+        settings: What the batches are made of; scoring resumes with the same only.
         batch: Samples of a batch of the user's own loader; None for other sources.
     """
 

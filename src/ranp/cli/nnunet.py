@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -18,6 +19,54 @@ _TRAIN_DEFAULTS = {"-tr": "nnUNetTrainer", "-device": "cuda"}
 """What nnUNetv2_train takes if it is not told."""
 
 
+@dataclass(frozen=True)
+class PlanOptions:
+    """How plans are pruned; names and defaults are those of `prune_plans`."""
+
+    plans: Annotated[str, typer.Option("-p", "--plans", help="Name of the plans to prune.")] = (
+        "nnUNetPlans"
+    )
+    sparsity: Annotated[
+        float | None, typer.Option(help="Share of neurons to remove, instead of budgets.")
+    ] = None
+    method: Annotated[
+        str, typer.Option(help="See `ranp methods`; race trains several a little, keeps the best.")
+    ] = "ranp-f"
+    coupling: Annotated[
+        Coupling | None,
+        typer.Option(help="How channels that are tied by additions are decided."),
+    ] = None
+    floor: FloorOption = None
+    candidates: Annotated[
+        str | None,
+        typer.Option(help="Methods that race, separated by commas; the first must be beaten."),
+    ] = None
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Epochs of the training that follows a race.")
+    ] = None
+    iterations: Annotated[
+        int | None, typer.Option(min=1, help="Iterations of an epoch in a race.")
+    ] = None
+    cost: Annotated[
+        float | None,
+        typer.Option(help="Maximum cost of a race, as a share of the training; by default 0.05."),
+    ] = None
+    fold: Annotated[
+        str, typer.Option(help="Fold whose training cases are scored with, or all.")
+    ] = "0"
+    batches: Annotated[int, typer.Option(min=1, help="Batches to score with.")] = 8
+    out_plans: Annotated[
+        str | None, typer.Option(help="Name of the slim plans; PLANS_ranp if not given.")
+    ] = None
+    trainer: Annotated[str, typer.Option("-tr", "--trainer", help="nnU-Net's trainer class.")] = (
+        "nnUNetTrainer"
+    )
+    device: Annotated[
+        Literal["cpu", "cuda"], typer.Option(help="What the network will be trained on.")
+    ] = "cuda"
+    seed: Annotated[int, typer.Option(help="Seed of batches and fresh weights.")] = 0
+
+
 @app.command()
 @grouped
 def prune(
@@ -27,77 +76,19 @@ def prune(
     ],
     amounts: CountedBudgets,
     output: Output,
-    plans: Annotated[
-        str, typer.Option("-p", "--plans", help="Name of the plans to prune.")
-    ] = "nnUNetPlans",
-    sparsity: Annotated[
-        float | None, typer.Option(help="Share of neurons to remove, instead of budgets.")
-    ] = None,
-    method: Annotated[
-        str, typer.Option(help="See `ranp methods`; race trains several a little, keeps the best.")
-    ] = "ranp-f",
-    coupling: Annotated[
-        Coupling | None,
-        typer.Option(help="How channels that are tied by additions are decided."),
-    ] = None,
-    floor: FloorOption = None,
-    candidates: Annotated[
-        str | None,
-        typer.Option(help="Methods that race, separated by commas; the first must be beaten."),
-    ] = None,
-    epochs: Annotated[
-        int | None, typer.Option(min=1, help="Epochs of the training that follows a race.")
-    ] = None,
-    iterations: Annotated[
-        int | None, typer.Option(min=1, help="Iterations of an epoch in a race.")
-    ] = None,
-    cost: Annotated[
-        float | None,
-        typer.Option(help="Maximum cost of a race, as a share of the training; by default 0.05."),
-    ] = None,
-    fold: Annotated[
-        str, typer.Option(help="Fold whose training cases are scored with, or all.")
-    ] = "0",
-    batches: Annotated[int, typer.Option(min=1, help="Batches to score with.")] = 8,
-    out_plans: Annotated[
-        str | None, typer.Option(help="Name of the slim plans; PLANS_ranp if not given.")
-    ] = None,
-    trainer: Annotated[
-        str, typer.Option("-tr", "--trainer", help="nnU-Net's trainer class.")
-    ] = "nnUNetTrainer",
-    device: Annotated[
-        Literal["cpu", "cuda"], typer.Option(help="What the network will be trained on.")
-    ] = "cuda",
-    seed: Annotated[int, typer.Option(help="Seed of batches and fresh weights.")] = 0,
+    options: PlanOptions,
 ) -> None:
     """Prune a configuration of nnU-Net's plans, and write plans for the slim network."""
     from ranp.integrations.nnunet import prune_plans, slim_plans_summary
     from ranp.integrations.nnunet.summary import to_dict
 
+    fold = options.fold
     if fold != "all" and not fold.isdecimal():
         raise UsageError(f"fold must be a number or 'all', got '{fold}'")
-    slim = prune_plans(
-        dataset,
-        configuration,
-        plans,
-        **vars(amounts),
-        sparsity=sparsity,
-        method=method,
-        coupling=coupling,
-        floor=floor,
-        candidates=None if candidates is None else candidates.split(","),
-        epochs=epochs,
-        iterations=iterations,
-        cost=cost,
-        fold="all" if fold == "all" else int(fold),
-        batches=batches,
-        out_plans=out_plans,
-        trainer=trainer,
-        device=device,
-        seed=seed,
-        command=command_line(),
-        tell=output.say,
-    )
+    given = {**vars(amounts), **vars(options), "fold": "all" if fold == "all" else int(fold)}
+    if options.candidates is not None:
+        given["candidates"] = options.candidates.split(",")
+    slim = prune_plans(dataset, configuration, **given, command=command_line(), tell=output.say)
     if output.as_json:
         about = {"plans": str(slim.path), "report": str(slim.report), **to_dict(slim.about)}
         race = {} if slim.race is None else {"race": slim.race.to_dict()}
@@ -107,8 +98,8 @@ def prune(
             show(slim.race)
         show(slim_plans_summary({configuration: slim.about}))
     output.say(f"Plans in {slim.path}. Look at {slim.report}.")
-    options = {"-p": slim.name, "-tr": trainer, "-device": device}
-    output.say(f"Next: {_train_command(dataset, configuration, fold, options)}")
+    train = {"-p": slim.name, "-tr": options.trainer, "-device": options.device}
+    output.say(f"Next: {_train_command(dataset, configuration, fold, train)}")
 
 
 def _train_command(dataset: str, configuration: str, fold: str, options: Mapping[str, str]) -> str:

@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 from ranp.datasets.registry import Reader
 
 Key = tuple[int, int]
-"""(epoch, index) of a sample: all that its randomness depends on, beside the seed."""
+"""(epoch, index) of a sample: all that its randomness depends on, besides the seed."""
 
 Sample = dict[str, Any]
 

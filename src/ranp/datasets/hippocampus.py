@@ -48,18 +48,17 @@ def open_reader(directory: Path, split: str, *, size: int = 64, fold: int = 0) -
 
 def write(directory: Path, *, cases: int, size: int, seed: int, classes: int) -> None:
     """Write hippocampus phantoms in the Decathlon's layout, with `dataset.json`."""
-    crops = (draw_crop(size, seed, index) for index in range(cases))
+    volumes = (draw_crop(size, seed, index) for index in range(cases))
     labels = {"0": "background", "1": "Anterior", "2": "Posterior"}
-    volumes = ((crop.image, crop.labels) for crop in crops)
     decathlon.write_cases(directory, "hippocampus", _MODALITIES, labels, volumes)
 
 
 def sample(index: int, *, volume: tuple[int, int, int], seed: int, classes: int) -> dict[str, Any]:
     """Draw a crop centred in a cube: `x` [1, S, S, S] normalised, `y` [S, S, S] in 0, 1, 2."""
     size = volume[-1]
-    crop = draw_crop(size, seed, index)
-    corner = centre_corner(crop.labels.shape, size)
-    x, y = decathlon.normalised(crop.image[None], _MODALITIES), crop.labels.astype(np.int64)
+    image, labels = draw_crop(size, seed, index)
+    corner = centre_corner(labels.shape, size)
+    x, y = decathlon.normalised(image[None], _MODALITIES), labels.astype(np.int64)
     return {"x": crop_or_pad(x, corner, size), "y": crop_or_pad(y, corner, size)}
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ranp.datasets.tasks import Task
 
 Metadata = Mapping[str, Any]
-"""JSON values that a split carries beside its cases, such as names of classes; stored with runs."""
+"""JSON values that a split carries besides cases, such as names of classes; stored with runs."""
 
 Predictor = Callable[[NDArray[np.float32]], "Tensor"]
 """`predictor(x)` -> output of the network; both of one sample, without batch dimension."""

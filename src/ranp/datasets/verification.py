@@ -39,7 +39,7 @@ class Inventory:
     Attributes:
         cases: Values that the kind's `check` takes; they travel to other processes.
         problems: Problems of the listing itself: absent or foreign files.
-        notes: Remarks that are no problems: cases without a label, which readers skip.
+        notes: Remarks that are not problems: cases without a label, which readers skip.
     """
 
     cases: Sequence[Any]
@@ -66,13 +66,8 @@ class Checked:
 class Report:
     """Result of a verification.
 
-    Attributes:
-        kind: Name of the data set.
-        directory: Directory that was verified.
-        cases: Number of cases.
-        counts: How often each value occurs, by heading (see `Checked.counts`).
-        problems: All that is wrong, with paths relative to the directory.
-        notes: Remarks that are no problems.
+    `counts` says how often each value occurs, by heading (see `Checked.counts`); paths of
+    `problems` are relative to the directory; `notes` are remarks that are not problems.
     """
 
     kind: str

@@ -93,13 +93,8 @@ def _read_npy(stream: BinaryIO | Any, stored: int) -> NDArray[Any]:
 class Archive:
     """Arrays of an .npz archive.
 
-    Attributes:
-        grids: Volumes [N, ...], or rows of packed bits [N, bytes].
-        edge: Edge of the packed grids; None where they are not packed.
-        labels: Classes [N], from 0.
-        names: Names of the classes.
-        splits: Splits of the volumes; None where folds decide.
-        ids: Names of the volumes.
+    `grids` are volumes [N, ...], or rows of packed bits [N, bytes] of cubes with an `edge`;
+    `labels` are classes [N] from 0; where folds decide, splits are None.
     """
 
     grids: NDArray[Any]

@@ -195,11 +195,8 @@ class CpuClock(Listener):
 class TrainingCells:
     """Computes training cells in a store; is the `Compute` of it.
 
-    Attributes:
-        store: Keeps the cells, and beside them scores and generated data that they share.
-        data: Directory of the data set; without one the data is generated.
-        factory: Builds the user's own network.
-        listener: Listens to training runs.
+    Scores and generated data that cells share lie beside them. Without a directory of `data` it is
+    generated; `factory` builds the user's own network; `listener` listens to training runs.
     """
 
     store: Store
@@ -208,7 +205,7 @@ class TrainingCells:
     listener: Listener | None = None
 
     def __call__(self, cell: Cell, place: Path) -> dict[str, Any]:
-        """Prune to the budget, train and evaluate; interrupted, go on from there.
+        """Prune to the budget, train and evaluate; what was interrupted is resumed.
 
         Returns:
             A flat result. Its `outcome` is "trained"; "unreachable", with the nearest network's

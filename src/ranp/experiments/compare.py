@@ -67,14 +67,10 @@ def absolute_budget(text: str, full: Costs) -> Budget:
 
 @dataclass(frozen=True)
 class Design:
-    """A comparison: every method at every budget, once for each seed.
+    """A comparison: every method ("full" for the network as it is) at every budget, for each seed.
 
-    Attributes:
-        config: Network, data, training and the first seed.
-        methods: Names of the methods; "full" for the network as it is.
-        budgets: Absolute budgets, by the text that asked for them.
-        seeds: The seeds.
-        data: Fingerprint of the cases (see `data_fingerprint`).
+    `config` has the first seed; absolute budgets are by the text that asked for them; `data` is the
+    fingerprint of the cases (see `data_fingerprint`).
     """
 
     config: Config

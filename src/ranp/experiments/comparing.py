@@ -37,14 +37,10 @@ DEFAULT_METHODS = (FULL, "thin", "ranp-f", "weighted", "power")
 
 @dataclass
 class LoopRuns:
-    """Runs of methods with the user's own loop; the `Runs` of an evaluation.
+    """Runs of methods with the user's own loop.
 
-    Attributes:
-        allocator: Brings methods to budgets.
-        methods: Their names; "full" for the network as it is, "race" for the winner of a race.
-        budgets: Absolute budgets, by the text that asked for them.
-        seeds: The seeds.
-        racing: Runs races, if "race" is among the methods.
+    Methods are names, "full" for the network as it is, "race" for the winner of a race, which
+    `racing` runs; absolute budgets are by the text that asked for them.
     """
 
     allocator: Allocator

@@ -33,14 +33,9 @@ VANILLA_MARGIN = 0.98  # vanilla cannot be pruned as far: its row stands at its 
 
 @dataclass(frozen=True)
 class Demo:
-    """Results of the demo.
+    """Results of the demo by network, "full" first, or by method.
 
-    Attributes:
-        costs: Counted costs by network, "full" first.
-        sparsities: Sparsity of each method's network.
-        measured: Measured training step by network.
-        curves: (seconds, loss) after each training step, of the full and the RANP-f network.
-        plans: Plans by method.
+    `curves` are (seconds, loss) after each training step, of the full and the RANP-f network.
     """
 
     costs: Mapping[str, Mapping[str, float]]

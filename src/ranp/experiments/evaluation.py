@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ranp.experiments.cells import FULL, store_budget
 from ranp.experiments.statistics import (
@@ -22,15 +22,21 @@ from ranp.experiments.statistics import (
 from ranp.files import write_sealed_json, write_text
 from ranp.report.comparison import render_comparison
 from ranp.report.comparison_tables import markdown, page, runs_csv, summary_csv
-from ranp.resources.budgets import Budget
 from ranp.trials.race import THIN
 from ranp.trials.store import Cell, Store, versions
+
+if TYPE_CHECKING:
+    from ranp.experiments.compare import Design
+    from ranp.experiments.comparing import LoopRuns
 
 SAME_AT_A_BUDGET = {"flat": "layerwise", THIN: "layerwise"}
 """One width for all layers and the same share of every layer are the same at the same cost."""
 
 UNEQUAL = 0.05
 """Deviation from a budget above which a comparison carries a caution."""
+
+Accuracies = Mapping[str, Mapping[int, float]]
+"""Accuracy by method and seed."""
 
 _UNITS = {"gflops": "GFLOPs", "memory": "MB", "params": "parameters"}
 _MEANS = (
@@ -39,58 +45,34 @@ _MEANS = (
 )
 
 
-class Runs(Protocol):
-    """Runs of methods at budgets, once for each seed."""
-
-    @property
-    def title(self) -> str:
-        """Name of the network and data that are compared on."""
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What the runs have in common, as plain values."""
-
-    @property
-    def methods(self) -> tuple[str, ...]:
-        """Names of the methods; "full" for the unpruned network."""
-
-    @property
-    def budgets(self) -> Mapping[str, Budget]:
-        """Budgets by what was asked for."""
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """The seeds."""
-
-    @property
-    def reference(self) -> str | None:
-        """The method that the others are compared with; None where nothing is pruned."""
-
-    def cells(self) -> list[Cell]:
-        """Return the cells that are trained, each once."""
-
-    def result(self, store: Store, method: str, budget: str, seed: int) -> dict[str, Any] | None:
-        """Return the result of a run, and whether it is outdated; None if it is not complete."""
-
-
 def distinct(cells: Iterable[Cell]) -> list[Cell]:
     """Return cells in their order, each once."""
     return list({repr(cell): cell for cell in cells}.values())
 
 
-def evaluate(runs: Runs, store: Store) -> dict[str, Any]:
+def evaluate(runs: Design | LoopRuns, store: Store) -> dict[str, Any]:
     """Return what came out as plain values: all methods at every budget.
 
     Runs that are not complete are left out, and counted.
     """
     cells = runs.cells()
-    by_run = {
-        (text, method, seed): runs.result(store, method, text, seed)
+    found = {
+        text: {
+            method: {
+                seed: result
+                for seed in runs.seeds
+                if (result := runs.result(store, method, text, seed)) is not None
+            }
+            for method in runs.methods
+        }
         for text in runs.budgets
-        for method in runs.methods
-        for seed in runs.seeds
     }
-    results = [result for result in by_run.values() if result is not None]
+    results = [
+        result
+        for by_method in found.values()
+        for by_seed in by_method.values()
+        for result in by_seed.values()
+    ]
     trained = [result for result in results if result["outcome"] == "trained"]
     return {
         "schema": 1,
@@ -104,21 +86,7 @@ def evaluate(runs: Runs, store: Store) -> dict[str, Any]:
         "full": results[0]["full"] if results else None,
         "cells": len(cells),
         "complete": sum(store.result(cell) is not None for cell in cells),
-        "budgets": [
-            _at_budget(
-                runs,
-                text,
-                {
-                    method: {
-                        seed: result
-                        for seed in runs.seeds
-                        if (result := by_run[text, method, seed]) is not None
-                    }
-                    for method in runs.methods
-                },
-            )
-            for text in runs.budgets
-        ],
+        "budgets": [_at_budget(runs, text, by_method) for text, by_method in found.items()],
         "versions": versions(),
     }
 
@@ -149,7 +117,7 @@ def write_comparison(result: Mapping[str, Any], out: Path, command: str) -> list
 
 
 def _at_budget(
-    runs: Runs, text: str, by_method: Mapping[str, Mapping[int, dict[str, Any]]]
+    runs: Design | LoopRuns, text: str, by_method: Mapping[str, Mapping[int, dict[str, Any]]]
 ) -> dict[str, Any]:
     """Return all methods at one budget."""
     accuracies = {
@@ -182,7 +150,7 @@ def _at_budget(
 
 def _against_thin(
     reference: str | None,
-    accuracies: Mapping[str, Mapping[int, float]],
+    accuracies: Accuracies,
     differences: Mapping[str, Difference],
 ) -> str:
     """Return the first sentence of a comparison: how the reference does against thin."""
@@ -199,34 +167,37 @@ def _against(
     reference: str | None,
     other: str | None,
     called: str,
-    accuracies: Mapping[str, Mapping[int, float]],
+    accuracies: Accuracies,
     differences: Mapping[str, Difference],
 ) -> str:
     """Return a sentence on the reference and another network; none where one was not trained."""
     ours, theirs = accuracies.get(reference or "", {}), accuracies.get(other or "", {})
-    common = [seed for seed in theirs if seed in ours]
-    if reference is None or other is None or not common:
+    difference = _paired(ours, theirs)
+    if reference is None or other is None or difference is None:
         return ""
-    difference = compare_paired([ours[s] for s in common], [theirs[s] for s in common])
     tested = differences.get(other) or differences.get(SAME_AT_A_BUDGET.get(other, ""))
     corrected = None if tested is None else tested.p_holm
     return describe_difference(reference, called, replace(difference, p_holm=corrected))
 
 
-def _differences(
-    accuracies: Mapping[str, Mapping[int, float]], reference: str | None
-) -> dict[str, Difference]:
+def _differences(accuracies: Accuracies, reference: str | None) -> dict[str, Difference]:
     """Compare every method with the reference, over the seeds that both were trained with."""
     ours = accuracies.get(reference or "", {})
-    differences: dict[str, Difference] = {}
-    for method, theirs in accuracies.items():
-        common = [seed for seed in theirs if seed in ours]
-        if method != reference and common:
-            differences[method] = compare_paired(
-                [theirs[seed] for seed in common], [ours[seed] for seed in common]
-            )
+    differences = {
+        method: difference
+        for method, theirs in accuracies.items()
+        if method != reference and (difference := _paired(theirs, ours)) is not None
+    }
     corrected = holm({name: d.p for name, d in differences.items() if d.p is not None})
     return {name: replace(d, p_holm=corrected.get(name)) for name, d in differences.items()}
+
+
+def _paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Difference | None:
+    """Compare ours with theirs over the seeds that both were trained with; None without any."""
+    common = [seed for seed in theirs if seed in ours]
+    return (
+        compare_paired([ours[s] for s in common], [theirs[s] for s in common]) if common else None
+    )
 
 
 def _row(

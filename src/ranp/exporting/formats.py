@@ -37,7 +37,7 @@ class FileFormat:
         require: Raises a UsageError if a package is missing.
         write: `write(program, about)` -> content of the file, which holds the text `about`.
         open: `open(content)` -> a function that runs the network.
-        versions: `versions(content)` -> versions that the file depends on beside torch.
+        versions: `versions(content)` -> versions that the file depends on besides torch.
     """
 
     runtime: str

@@ -32,13 +32,7 @@ WAYS: tuple[tuple[Optimizer, Precision], ...] = (
 
 @dataclass(frozen=True)
 class Checked:
-    """A network to check, at a size that a CPU runs in seconds.
-
-    Attributes:
-        build: Builds it.
-        shape: Shape of a batch.
-        needs: Package that it comes from; None for ours.
-    """
+    """A network to check, at a batch shape that a CPU runs in seconds, and the package it needs."""
 
     build: Callable[[], nn.Module]
     shape: tuple[int, ...]
@@ -124,16 +118,7 @@ def build_checked(name: str) -> nn.Module:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A training step as predicted and as measured.
-
-    Attributes:
-        network: Name of the network.
-        shape: Shape of a batch.
-        optimizer: The optimizer.
-        precision: The precision.
-        predicted: Predicted bytes at the peak; 0 if that failed.
-        measured: What was measured.
-    """
+    """A training step as predicted (bytes at the peak; 0 if that failed) and as measured."""
 
     network: str
     shape: tuple[int, ...]

@@ -12,7 +12,7 @@ def group_layers(names: Sequence[str], most: int = MOST_BLOCKS) -> list[tuple[st
     """Group consecutive layers by the deepest modules that are few enough.
 
     Returns:
-        Name and number of layers of each block: one each up to `most` layers, else at most so many.
+        Name and number of layers of each block; no more than `most` blocks.
     """
     if len(names) <= most:
         return [(name, 1) for name in names]

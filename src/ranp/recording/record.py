@@ -48,8 +48,8 @@ def make_record(
         measured: By network ("full", "slim"), measured figures of a training step: `seconds` and
             `peak_bytes`.
         timelines: By network ("full", "slim"), the memory of a training step (see
-            `ranp.recording.timeline_of`); if not given, predicted at the traced size, but for very
-            deep networks.
+            `ranp.recording.timeline_of`); if not given, predicted at the traced size, except
+            for very deep networks.
         fit: Training step and budgets that the network was fitted to (see
             `ranp.fitting.Fitted.about`).
         files: Other files of the run by name; their hashes are stored.

@@ -43,7 +43,7 @@ def timeline_of(memory: TrainingMemory) -> dict[str, Any]:
     Returns:
         `bytes`: bytes alive over the step; of several operations next to each other the most.
         `backward` and `step`: where the backward pass and the optimizer's step begin in it.
-        `peak`: what is alive at the most, `phase`: when, `holders`: the layers that hold it;
+        `peak`: most bytes alive, `phase`: when that is, `holders`: the layers that hold them;
         `allowance`: what is added to it for what no tensor, or no known loss, accounts for.
     """
     line = memory.timeline

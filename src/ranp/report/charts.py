@@ -27,7 +27,7 @@ class Axes:
 
 
 def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Return about so many round numbers that cover [low, high]."""
+    """Return round numbers that cover [low, high], about as many as asked for."""
     if not high > low:
         return [low]
     raw = (high - low) / about

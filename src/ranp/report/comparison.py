@@ -33,11 +33,11 @@ class Compared:
 
     Attributes:
         name: Name of the network, or of the method that made it.
-        accuracy: Mean accuracy.
-        low: Lower end of the interval; the mean itself if there is none.
+        accuracy: Mean accuracy over the runs.
+        low: Lower end of the interval; None if there is none.
         high: Upper end.
         costs: Any of `COSTS`, by key.
-        runs: Number of runs that the mean is over.
+        runs: Number of runs.
         more: Further columns of the table by heading: a text, or a text and its sort key.
         series: Series that gives the colour; by default each network is its own.
         group: Group that gives the shape, such as a budget.
@@ -64,15 +64,9 @@ class Compared:
 class Comparison:
     """Networks to compare, in order.
 
-    Attributes:
-        title: Title of the page.
-        metric: Name and unit of the accuracy, such as "mIoU, %".
-        interval: Meaning of the intervals, such as "95 % of the mean over 5 seeds".
-        networks: Networks.
-        command: Command that makes it again.
-        answers: Headings, and sentences on what the figures show.
-        bounds: Least and largest possible accuracy, at which whiskers end.
-        full: Name of the full network, at which the frontier of every series ends.
+    The `metric` has name and unit, as "mIoU, %"; `interval` says what the intervals mean; `answers`
+    are headings with sentences; whiskers end at the `bounds` of accuracy, and the frontier of every
+    series at the network named `full`. `command` makes it again.
     """
 
     title: str

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ranp.report.comparison_tables import Result, heading, metric_name
+from ranp.report.comparison_tables import Result, goal_heading, heading
 from ranp.report.figures import PALETTE, clean, pyplot_module, save_figure
 
 _WIDTH = 7.6
@@ -28,9 +28,10 @@ def draw_comparison(path: str | Path, result: Result) -> None:
     )
     for axes, section in zip(grid[0], panels, strict=True):
         for place, row in enumerate(section["rows"]):
-            _method(axes, row, place, _colour(row["method"], result["reference"]))
+            colour = PALETTE[1] if row["method"] == result["reference"] else PALETTE[0]
+            _method(axes, row, place, "#444444" if row["method"] == "full" else colour)
         axes.set_title(heading(section), loc="left", fontsize=9)
-        axes.set_xlabel(f"{metric_name(result['goal'] or 'accuracy')}, %", fontsize=9)
+        axes.set_xlabel(goal_heading(result), fontsize=9)
         axes.set_yticks(range(len(methods)), methods)
         axes.tick_params(labelsize=9, left=False)
         axes.grid(axis="x", color="#e5e5e5", linewidth=0.6)
@@ -49,12 +50,6 @@ def draw_comparison(path: str | Path, result: Result) -> None:
     )
     figure.tight_layout(rect=(0, 0.05, 1, 1))
     save_figure(figure, path)
-
-
-def _colour(method: str, reference: str | None) -> str:
-    if method == "full":
-        return "#444444"
-    return PALETTE[1] if method == reference else PALETTE[0]
 
 
 def _method(axes: Any, row: Mapping[str, Any], place: int, color: str) -> None:

@@ -25,6 +25,11 @@ def metric_name(key: str) -> str:
     return f"{_METRICS.get(first, first)} {rest}".strip()
 
 
+def goal_heading(result: Result) -> str:
+    """Return the heading of the metric that methods are compared by, in per cent."""
+    return f"{metric_name(result['goal'] or 'accuracy')}, %"
+
+
 def time_key(result: Result) -> tuple[str, str]:
     """Return the time to show and its heading: CPU time does not wait for other processes."""
     if result["device"] == "cpu":
@@ -35,9 +40,9 @@ def time_key(result: Result) -> tuple[str, str]:
 def terminal(result: Result) -> RenderableType:
     """Return a table for every budget, with its sentences below."""
     parts: list[RenderableType] = []
+    key, time = time_key(result)
     for section in result["budgets"]:
-        goal = metric_name(result["goal"] or "accuracy")
-        figures = (f"{goal}, %", "95 % interval", "GFLOPs", "budget", time_key(result)[1])
+        figures = (goal_heading(result), "95 % interval", "GFLOPs", "budget", time)
         against = (f"- {result['reference']}", "p")
         rows = table("method", *numbers(*figures, *against), title=heading(section))
         for row in section["rows"]:
@@ -48,7 +53,7 @@ def terminal(result: Result) -> RenderableType:
                 _interval(row["accuracy"]),
                 _figure(means.get("gflops"), 4),
                 _signed_percent(means.get("deviation")),
-                _figure(means.get(time_key(result)[0]), 3),
+                _figure(means.get(key), 3),
                 _points(difference),
                 _p(difference, "p_holm"),
             )
@@ -88,7 +93,7 @@ def markdown(result: Result) -> str:
         lines += [f"### {heading(section)}", ""]
         lines += markdown_table(
             [
-                *("method", f"{metric_name(result['goal'] or 'accuracy')}, %", "95 % interval"),
+                *("method", goal_heading(result), "95 % interval"),
                 *(f"{metric_name(name)}, %" for name in others),
                 *("GFLOPs", "off the budget", "parameters", "memory, MB", "step, MB"),
                 time_key(result)[1],
@@ -181,7 +186,7 @@ def page(result: Result, *, title: str, command: str | None = None) -> Compariso
     n = len(result["seeds"])
     return Comparison(
         title=title,
-        metric=f"{metric_name(result['goal'] or 'accuracy')}, %",
+        metric=goal_heading(result),
         interval=f"95 % t-interval of the mean over {n} {'seed' if n == 1 else 'seeds'}",
         networks=list(networks.values()),
         command=command,
@@ -195,7 +200,7 @@ def _compared(
     result: Result, section: Mapping[str, Any], row: Mapping[str, Any], name: str
 ) -> Compared:
     accuracy, means, difference = row["accuracy"], row["means"], row["difference"]
-    full = row["method"] == "full"
+    full, (time, _) = row["method"] == "full", time_key(result)
     more: dict[str, str | tuple[str, float]] = {}
     if not full:
         more["off budget"] = (_signed_percent(means["deviation"]), means["deviation"])
@@ -212,7 +217,7 @@ def _compared(
             "gflops": means["gflops"],
             "param_mb": means["parameters"] * 4 / MIB,
             "memory_mb": means["memory_mb"],
-            time_key(result)[0]: means[time_key(result)[0]],
+            time: means[time],
         },
         runs=accuracy["n"],
         more=more,

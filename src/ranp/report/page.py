@@ -46,7 +46,7 @@ def render_report(run: StoredRun) -> str:
     return render(
         "report.html",
         crumb=run.name,
-        title=_title(run),
+        title=str(record.get("network") or (run.training or {}).get("recipe") or run.name),
         facts=_facts(run),
         figures=[*_budgets(record), *_headline(record, costs), *_measured(record), *_accuracy(run)],
         fit=record.get("fit"),
@@ -179,11 +179,6 @@ def _accuracy(run: StoredRun) -> list[Figure]:
     value = training["metrics"][goal]
     spread = f"± {value['std']:.4f}, mean over the last epochs" if "std" in value else "measured"
     return [Figure(goal, goal, "", "", f"{value['mean']:.4f}", None, spread)]
-
-
-def _title(run: StoredRun) -> str:
-    network, recipe = (run.pruning or {}).get("network"), (run.training or {}).get("recipe")
-    return str(network or recipe or run.name)
 
 
 def _facts(run: StoredRun) -> list[tuple[str, str]]:

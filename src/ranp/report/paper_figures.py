@@ -83,18 +83,14 @@ def draw_importance(
 def _importance(axes: Any, layers: Sequence[Sequence[float]]) -> None:
     everything = [value for layer in layers for value in layer]
     mean = sum(everything) / len(everything) or 1.0
-    for number, layer in enumerate(layers, 1):
-        places = [number - 0.4 + 0.8 * (i + 0.5) / len(layer) for i in range(len(layer))]
-        axes.plot(
-            places,
-            [value / mean for value in layer],
-            ".",
-            color=PALETTE[0],
-            markersize=1.6,
-            alpha=0.6,
-            rasterized=True,  # thousands of points make a vector file of megabytes
-            label="neuron" if number == 1 else None,
-        )
+    places = [
+        number - 0.4 + 0.8 * (i + 0.5) / len(layer)
+        for number, layer in enumerate(layers, 1)
+        for i in range(len(layer))
+    ]
+    # All in one, and as pixels: thousands of points make a vector file of megabytes.
+    style = {"color": PALETTE[0], "markersize": 1.6, "alpha": 0.6, "rasterized": True}
+    axes.plot(places, [value / mean for value in everything], ".", label="neuron", **style)
     means = [sum(layer) / len(layer) / mean for layer in layers]
     axes.plot(
         range(1, len(layers) + 1),

@@ -40,16 +40,12 @@ def render(
         about: Lists of names and values at the end, by heading.
         content: Further variables of the template.
     """
-    scripts = [_asset(name) for name in ("page.js", "explorer.js")]
-    policy = "; ".join(
-        [
-            "default-src 'none'",
-            "style-src 'unsafe-inline'",
-            "img-src data:",
-            f"script-src {' '.join(_source_hash(text) for text in scripts)}",
-        ]
-    )
-    frame = {"scripts": scripts, "policy": policy}
+    assets = Path(__file__).parent / "assets"
+    scripts = [(assets / name).read_text(encoding="utf-8") for name in ("page.js", "explorer.js")]
+    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()) for text in scripts]
+    hashes = " ".join(f"'sha256-{digest.decode()}'" for digest in digests)
+    allowed = f"style-src 'unsafe-inline'; img-src data:; script-src {hashes}"
+    frame = {"scripts": scripts, "policy": f"default-src 'none'; {allowed}"}
     head = {"crumb": crumb, "title": title, "facts": facts, "command": command, "about": about}
     return templates().get_template(template).render({**frame, **head, **content})
 
@@ -68,15 +64,6 @@ def templates() -> Environment:
     environment.filters["percent"] = percent
     environment.filters["code"] = code
     return environment
-
-
-def _asset(name: str) -> str:
-    return (Path(__file__).parent / "assets" / name).read_text(encoding="utf-8")
-
-
-def _source_hash(script: str) -> str:
-    digest = hashlib.sha256(script.encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 def figure(value: float, digits: int = 2) -> str:

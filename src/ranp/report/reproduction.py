@@ -20,14 +20,9 @@ _TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
 class Reproduction:
     """Content of the page.
 
-    Attributes:
-        name: Name of the table or figure on the command line.
-        table: Our figures beside the printed ones.
-        facts: What was done, in a word or two each: heading and value.
-        drawn: By title of the group, its trained networks for the plots, named as the rows are.
-        pictures: Files of the same figure in several formats; empty where there is none.
-        command: Command that makes it again.
-        about: Headings, and names and values below them, such as versions.
+    `name` is that on the command line; `facts` say what was done, heading and value; `drawn` are,
+    by title of the group, its trained networks, named as the rows are; `pictures` are files of the
+    same figure in several formats; `about` are headings with names and values, such as versions.
     """
 
     name: str

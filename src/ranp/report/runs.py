@@ -22,12 +22,8 @@ SCORES = "scores.safetensors"
 class StoredRun:
     """Content of a run's directory.
 
-    Attributes:
-        name: Name of the run.
-        pruning: The record of its pruning; from a plan alone only part of it; None if the full
-            network was trained.
-        training: The record of its training, if it was trained.
-        epochs: A line of metrics for every epoch.
+    There is no pruning where the full network was trained, and part of one where there is a plan
+    alone; `epochs` are the lines of metrics.
     """
 
     name: str

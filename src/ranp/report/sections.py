@@ -161,15 +161,9 @@ def _sources(layers: Sequence[Any], pairs: Sequence[Sequence[int]]) -> dict[int,
 class Stage:
     """One ranking: the spread of importance in every layer, on a logarithmic axis from 0 to 1000.
 
-    Attributes:
-        method: Method that ranks by it.
-        title: Heading.
-        equation: Equation of the paper.
-        ends: Labels of both ends of the axis.
-        thresholds: At each sparsity of the table, the importance that neurons are kept from.
-        cuts: The same as places on the axis.
-        rows: For each layer the places of its quantiles and its mean.
-        numbers: The same as numbers.
+    At each sparsity of the table, neurons are kept from an importance on (`thresholds`; `cuts` are
+    the same as places on the axis). By layer, `rows` has the places of quantiles and mean, and
+    `numbers` their values; `ends` label the axis.
     """
 
     method: str

@@ -14,14 +14,10 @@ _NBSP = "\N{NO-BREAK SPACE}"  # narrow columns break between figures, not within
 
 @dataclass(frozen=True)
 class Column:
-    """A column of figures.
+    """A column of figures, `key` in files.
 
-    Attributes:
-        key: Name in files.
-        title: Heading.
-        digits: Digits after the decimal point.
-        points: Whether differences are given in the figure's own unit; else relative, in per cent.
-        significant: Whether `digits` counts significant digits.
+    Differences are relative, in per cent, or in the figure's own unit (`points`). `digits` are
+    those after the decimal point, or `significant` ones.
     """
 
     key: str
@@ -76,12 +72,8 @@ class Figure:
 class Row:
     """A row of a table.
 
-    Attributes:
-        group: Title of the group that the row belongs to: a network on a data set.
-        label: Name of the row.
-        figures: Figures by key of the column.
-        note: Note that a reader must know.
-        series: Name of the curve that the row is a point of; by default its own.
+    `group` is the title of the rows that it stands with, a network on a data set; `figures` are by
+    key of the column; `series` is the curve that it is a point of, by default its own.
     """
 
     group: str
@@ -93,13 +85,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Group:
-    """Rows that stand together.
+    """Rows that stand together, and the columns in which any has a figure.
 
-    Attributes:
-        title: A network on a data set.
-        rows: Rows in order.
-        columns: Columns in which any of the rows has a figure.
-        checked: Whether any of the rows has a verdict.
+    It is `checked` if any of the rows has a verdict.
     """
 
     title: str
@@ -121,13 +109,8 @@ class Shown:
 class ComparisonTable:
     """A table of our figures beside printed ones.
 
-    Attributes:
-        title: Title.
-        columns: Columns of figures.
-        rows: Rows in order.
-        about: Paragraphs on how the figures were computed.
-        tolerance: Difference up to which a figure counts as the printed one.
-        checked: Whether figures can be compared with the printed ones; not if sizes differ.
+    `about` are paragraphs on how the figures were computed. A difference up to `tolerance` is none;
+    where sizes differ, nothing is `checked`.
     """
 
     title: str

@@ -135,7 +135,7 @@ class Trainer:
                 yield self._finish_epoch(self._validate() if validates else None)
 
     def check_ins(self, steps: int) -> Iterator[dict[str, float]]:
-        """Train to the end; yield the goal and the mean loss every so many steps.
+        """Train to the end; yield the goal and the mean loss after every `steps` steps.
 
         On the way as many validation batches are measured as steps were trained, spread over all;
         at the end all of them.
@@ -211,8 +211,10 @@ class Trainer:
                 shape = "x".join(map(str, batch["x"].shape))
                 with blame("the network", f"; it was given {shape}: try larger samples or batches"):
                     output = self.network(batch["x"])
-                loss = self.task.loss(output, batch)
-                _require_scalar(loss)
+                loss: Any = self.task.loss(output, batch)
+                if not isinstance(loss, Tensor) or loss.dim() != 0:
+                    got = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
+                    raise UsageError(f"the task's loss must be a scalar tensor, got {got}")
                 fabric.backward(loss / len(micro_batches))
             total += float(loss.detach())
         mean = total / len(micro_batches) / fabric.world_size
@@ -238,7 +240,7 @@ class Trainer:
         return moved
 
     def _validate(self, every: int = 1) -> dict[str, float]:
-        """Return the metrics of every so many validation batches."""
+        """Return the metrics of the validation set, or of one in `every` of its batches."""
         began = time.perf_counter()
         broadcast_buffers(self.fabric, self.model)
         metrics = evaluate(
@@ -306,7 +308,7 @@ def evaluate(
 ) -> dict[str, float]:
     """Return the metrics of a network, the same on one process or several; it is left in eval mode.
 
-    `on_device` moves a batch to the network's device; the first of `every` so many is measured.
+    `on_device` moves a batch to the network's device; one in `every` batches is measured.
     """
     model.eval()
     move: Callable[[Batch], dict[str, Any]] = on_device or fabric.to_device
@@ -328,9 +330,3 @@ def _seed(*position: int) -> None:
     """Seed torch (dropout and the like) by a position in the run."""
     state = np.random.SeedSequence(position).generate_state(1, np.uint64)
     torch.manual_seed(int(state[0]) >> 1)
-
-
-def _require_scalar(loss: Tensor) -> None:
-    if not isinstance(loss, Tensor) or loss.dim() != 0:
-        got = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
-        raise UsageError(f"the task's loss must be a scalar tensor, got {got}")

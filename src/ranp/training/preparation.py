@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,13 +31,10 @@ from ranp.training.networks import build_network
 
 @dataclass(frozen=True)
 class Network:
-    """The network to train, with fresh Glorot-normal weights as in the paper.
+    """The network to train, full or slimmed by a plan, with fresh Glorot-normal weights.
 
-    Attributes:
-        model: The full or slim network.
-        plan: Plan that it was slimmed by; None for the full network.
-        full: Costs of the full network by the paper's rules; None where it cannot be traced.
-        slim: Costs of the slim network; None for the full network.
+    Costs are by the paper's rules: those of the full network, unless it cannot be traced, and of
+    the slim one.
     """
 
     model: nn.Module
@@ -73,16 +71,11 @@ def prepare(job: Job) -> Prepared:
     elif job.config.pruning.method is not None:
         network = _pruned(job, full, train, shape)
     else:
-        network = _full(job, full, shape)
-    return Prepared(train, validation, network)
-
-
-def _full(job: Job, full: nn.Module, shape: tuple[int, ...]) -> Network:
-    try:
-        costs = count(full, build_graph(full, shape))
-    except TraceError:
         costs = None
-    return Network(fresh_network(full, None, seed=job.config.seed), None, costs, None)
+        with contextlib.suppress(TraceError):
+            costs = count(full, build_graph(full, shape))
+        network = Network(fresh_network(full, None, seed=job.config.seed), None, costs, None)
+    return Prepared(train, validation, network)
 
 
 def _planned(job: Job, full: nn.Module, plan: Plan, shape: tuple[int, ...]) -> Network:

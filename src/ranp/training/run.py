@@ -74,7 +74,7 @@ def train(
 
     Args:
         job: The job.
-        resume: Whether to go on where the run directory holds a run.
+        resume: Whether to resume the run that the directory holds, if any.
         devices: Number of devices, or processes on a CPU, of each node.
         nodes: Number of machines.
         listener: Listener to the run, on the first process.

@@ -26,9 +26,11 @@ def code_fingerprint(*objects: Any) -> str:
     """
     found: dict[str, str] = {}
     waiting = [*(each.__module__ for each in objects), *loaded_modules()]
+    seen: set[str] = set()  # most names are no modules, and come again and again
     while waiting:
         name = waiting.pop()
-        path = None if name in found or name.startswith(_ONLY_SHOWS) else _source(name)
+        path = None if name in seen or name.startswith(_ONLY_SHOWS) else _source(name)
+        seen.add(name)
         if path is not None:
             found[name], imported = _read(name, path)
             waiting += imported
@@ -37,17 +39,26 @@ def code_fingerprint(*objects: Any) -> str:
 
 def _source(name: str) -> Path | None:
     """Return the file of a module; None if it is not a module, or one of an installed package."""
+    top = name.partition(".")[0]
+    package = "" if top == "ranp" else _origin(top)
+    if package and not is_written_here(package):
+        return None  # looking for a module below it would import it
+    origin = _origin(name)
+    if not origin.endswith(".py"):
+        return None
+    return Path(origin) if top == "ranp" or is_written_here(origin) else None
+
+
+def _origin(name: str) -> str:
+    """Return where a module comes from; "" if that is not known."""
     origin = getattr(sys.modules.get(name), "__file__", None)
     if origin is None:
         try:
             spec = importlib.util.find_spec(name)
         except (ImportError, ValueError):
-            return None
+            return ""
         origin = None if spec is None else spec.origin
-    if origin is None or not origin.endswith(".py"):
-        return None
-    ours = name.partition(".")[0] == "ranp"
-    return Path(origin) if ours or is_written_here(origin) else None
+    return origin or ""
 
 
 @cache

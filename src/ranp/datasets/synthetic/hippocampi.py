@@ -7,7 +7,6 @@ follows from the body's course. Gain and noise differ from volume to volume.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,16 +20,12 @@ _MIN_SIZE = 24
 _SHAPE = (0.55, 0.78, 0.56)  # the real median 35 x 50 x 36 relative to 64
 
 
-@dataclass(frozen=True)
-class Crop:
-    """A case: raw intensities [X, Y, Z] and labels."""
+def draw_crop(size: int, seed: int, index: int) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """Draw crop `index` of the endless synthetic data set `seed`; it fits a cube of `size`.
 
-    image: NDArray[np.int32]
-    labels: NDArray[np.uint8]
-
-
-def draw_crop(size: int, seed: int, index: int) -> Crop:
-    """Draw crop `index` of the endless synthetic data set `seed`; it fits a cube of `size`."""
+    Returns:
+        Raw intensities [X, Y, Z] and labels.
+    """
     if size < _MIN_SIZE:  # structures would be thinner than a voxel
         raise UsageError(f"size of a hippocampus phantom must be at least {_MIN_SIZE}, got {size}")
     rng = np.random.default_rng([_STREAM, seed, index])
@@ -46,7 +41,7 @@ def draw_crop(size: int, seed: int, index: int) -> Crop:
     noise = rng.normal(0, 0.06, shape).astype(np.float32)
     gain = 10 ** rng.uniform(2, 5)  # the real volumes' maxima span four orders of magnitude
     image = gain * np.clip((tissue + noise) * bias, 0, None)
-    return Crop(image.astype(np.int32), labels)
+    return image.astype(np.int32), labels
 
 
 def _body(

@@ -21,14 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or figure of the paper.
+    """A table or figure of the paper, by its name on the command line and its number in the paper.
 
-    Attributes:
-        name: Name on the command line.
-        paper: Number in the paper.
-        about: One line on what it shows.
-        trains: Whether it shows figures of trained networks.
-        module: Module that declares it; by default that of its name.
+    `trains` says whether it shows figures of trained networks; `module` declares it, by default
+    that of its name.
     """
 
     name: str

@@ -66,17 +66,13 @@ class Amount:
 
 @dataclass(frozen=True)
 class Choices:
-    """Computes these cells.
+    """Computes these cells; `store` keeps those that others are made of.
 
-    Attributes:
-        store: Keeps the cells that others are made of.
-        data: Directories of data sets by name; what is not there is generated.
-        workers: Processes that read data ahead.
+    Data sets that have no directory in `data`, by name, are generated.
     """
 
     store: Store
     data: Mapping[str, Path]
-    workers: int = 0
 
     def compute(self, cell: Cell, place: Path) -> dict[str, Any]:
         """Compute a cell in its directory; the cells that it is made of are complete."""
@@ -103,7 +99,6 @@ class Choices:
             methods or [METHODS["ranp-f"]],
             dataset=find_dataset(cell["data"]).configured(cell.get("options", {})),
             window=cell["size"],
-            workers=self.workers,
             weights=cell["weights"],
             batches=cell["samples"],
             seed=cell["seed"],

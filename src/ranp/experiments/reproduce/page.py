@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ranp.experiments.reproduce.scales import PAIRS
@@ -32,7 +32,9 @@ def make_page(
         for group in table.groups()
         if (comparison := compare_group(table, group, study.seeds)) is not None
     }
-    seeds = _seeds(cells)
+    # Of scoring, random selection and training; a figure may show one.
+    found = (each["config"]["seed"] if "config" in each else each.get("seed") for each in cells)
+    seeds = sorted({seed for seed in found if seed is not None})
     return Reproduction(
         name=name,
         table=table,
@@ -50,12 +52,6 @@ def make_page(
             ("This page", list(environment().items())),
         ],
     )
-
-
-def _seeds(cells: Iterable[Cell]) -> list[int]:
-    """Return the seeds of scoring, random selection and training; a figure may show one."""
-    found = (each["config"]["seed"] if "config" in each else each.get("seed") for each in cells)
-    return sorted({seed for seed in found if seed is not None})
 
 
 def compare_group(table: ComparisonTable, group: Group, seeds: int) -> Comparison | None:

@@ -20,12 +20,10 @@ Scale = Literal["paper", "small", "smoke"]
 
 @dataclass(frozen=True)
 class Setting:
-    """Settings of a pair at one scale.
+    """Settings of a pair at one scale: changes to the recipe by dotted key, and number of samples.
 
-    Attributes:
-        changes: Changes to the recipe, by dotted key.
-        samples: Number of generated samples to score with if there is no data.
-        trains: Whether networks are trained, or only their resources computed.
+    Samples are generated to score with if there is no data. Without `trains`, only resources are
+    computed.
     """
 
     changes: Mapping[str, Any]

@@ -39,12 +39,7 @@ _TITLES = {"param_mb": "Param (MB)", "gflops": "GFLOPs", "memory_mb": "Memory (M
 
 @dataclass(frozen=True)
 class RowCells:
-    """The cells of one row, by seed.
-
-    Attributes:
-        choices: Resources of its networks.
-        trainings: Training runs of the same networks; empty if nothing is trained.
-    """
+    """The cells of one row, by seed: resources of its networks, and their training runs, if any."""
 
     choices: tuple[Cell, ...]
     trainings: tuple[Cell, ...] = ()
@@ -139,13 +134,9 @@ class TableRow:
 
 @dataclass(frozen=True)
 class Exhibit:
-    """A table or figure of the paper.
+    """A table or figure of the paper: its cells, and what makes the table from complete ones.
 
-    Attributes:
-        cells: What must be computed for it.
-        table: Makes the table from complete cells.
-        draw: `draw(path, table)` draws the figure to a file, whose suffix says the format; None for
-            tables.
+    `draw(path, table)` draws the figure to a file, whose suffix says the format; None for tables.
     """
 
     cells: Sequence[Cell]

@@ -81,7 +81,7 @@ class TrainerChoice:
         return started
 
     def make(self, device: str) -> Any:
-        """Return a trainer as nnUNetv2_train makes it; a class needs not be found by its name."""
+        """Return a trainer as nnUNetv2_train makes it; a class need not be found by name."""
         kind: Any = self.trainer
         if isinstance(kind, str):
             require_nnunet()
