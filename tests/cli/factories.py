@@ -110,6 +110,10 @@ def half_loss(output: Tensor, target: Tensor) -> Tensor:
     return F.cross_entropy(output, target) / 2
 
 
+def deciding_loss(output: Tensor, target: Tensor) -> Tensor:
+    return output.mean() if output.mean() > 0 else output.sum()
+
+
 def raises() -> nn.Module:
     raise RuntimeError("no such luck")
 

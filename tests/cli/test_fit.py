@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from ranp import cli
 from ranp.slimming import Plan
 from tests.cli import factories
+from tests.fresh import run_fresh
 
 SMALL = ("fit", "tests.cli.factories:small", "--data", "tests.cli.factories:batches")
 STEP = ("--input", "1,24,24,24", "--batch", "2", "--device", "cpu")
@@ -53,6 +56,25 @@ def test_the_result_is_written(ranp, tmp_path):
     slim = Plan.load(out / "plan.json").apply(factories.small())
     assert sum(p.numel() for p in slim.parameters()) <= 800
     assert 'id="timeline"' in (out / "report.html").read_text()
+
+
+def test_a_loss_that_decides_by_values_is_warned_of_in_one_line_that_names_it():
+    loss = ("--loss", "tests.cli.factories:deciding_loss")
+    program = "from ranp.cli import main; main()"
+    budget = ("--memory", "80%", "--method", "layerwise", "--quiet")
+    done = run_fresh(program, *SMALL, *loss, *STEP, *budget, cwd=Path.cwd())
+    assert done.returncode == 0
+    (warning,) = done.stderr.splitlines()
+    assert re.match(
+        r"ranp: warning: The memory of the loss could not be predicted: .* values of tensors "
+        r"\(factories.py:\d+\)\. A margin of ",
+        warning,
+    )
+
+
+def test_a_warning_of_another_package_says_where_it_is_from():
+    given = (UserWarning("careful"), UserWarning, "/site-packages/other.py", 7, "")
+    assert cli._format_warning(*given) == "/site-packages/other.py:7: UserWarning: careful\n"
 
 
 def test_stored_scores_are_used(ranp, tmp_path):

@@ -464,6 +464,7 @@ def test_a_loss_that_looks_at_the_output_has_a_margin_and_promises_nothing(model
     assert result.memory["slim"].loss_margin == LOSS_MARGIN * outputs
     assert "keeps every budget" not in str(result)
     assert "may keep every budget, but what the loss takes is not known" in str(result)
+    assert re.search(r"values of tensors \(test_fit.py:\d+\)\. A margin", result.notes[0])
     assert "measure a step" in result.notes[0]
 
 

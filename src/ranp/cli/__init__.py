@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import warnings
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -73,6 +75,7 @@ _ClickException = typer.BadParameter.__mro__[2]
 
 def main() -> None:
     """Run a command; an error is printed as one line, and its exit code says what kind it is."""
+    warnings.formatwarning = _format_warning
     try:
         sys.exit(app(standalone_mode=False))
     except RanpError as error:
@@ -99,6 +102,22 @@ def main() -> None:
             "(RANP_TRACEBACK=1 shows where; please report it)",
             1,
         )
+
+
+_format_with_source = warnings.formatwarning
+
+
+def _format_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    line: str | None = None,
+) -> str:
+    """Return a warning of this package as one line, without the place in its source."""
+    if Path(filename).is_relative_to(Path(__file__).parents[1]):
+        return f"ranp: warning: {message}\n"
+    return _format_with_source(message, category, filename, lineno, line)
 
 
 def _fail_usage(error: Any) -> NoReturn:

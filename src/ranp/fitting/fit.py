@@ -261,9 +261,9 @@ def _loss_notes(memory: TrainingMemory) -> list[str]:
     if not memory.loss_margin:
         return []
     note = (
-        "The memory of the loss could not be predicted: it decides by values of the output, or "
-        f"leaves PyTorch. A margin of {describe('memory', memory.loss_margin)} stands "
-        f"in its place ({LOSS_MARGIN} times the outputs): measure a step before you rely on it."
+        f"The memory of the loss could not be predicted: {memory.untraced}. A margin of "
+        f"{describe('memory', memory.loss_margin)} stands in its place ({LOSS_MARGIN} times the "
+        "outputs): measure a step before you rely on it."
     )
     warnings.warn(note, LossNotCounted, stacklevel=5)
     return [note]

@@ -124,6 +124,7 @@ class TrainingMemory:
             model's outputs.
         allowance: Allowance for what no tensor accounts for; 0 on a CPU.
         loss_margin: Margin for a loss that could not be traced; 0 if it is counted.
+        untraced: Why the loss could not be traced; "" if it is counted.
         peak: The most that is alive at one time, everything above included.
         timeline: What is alive when, without the allowance.
         log: What forward and backward pass allocate, for `ranp.resources.step_model`.
@@ -140,6 +141,7 @@ class TrainingMemory:
     timeline: Timeline
     holders: tuple[Holder, ...]
     loss_margin: int = 0
+    untraced: str = ""
     log: Log = field(default_factory=Log, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -224,7 +226,8 @@ def predict_training_memory(
             LossNotCounted,
             stacklevel=2,
         )
-        return replace(without, loss_margin=margin, peak=without.peak + margin)
+        peak = without.peak + margin
+        return replace(without, loss_margin=margin, untraced=str(error), peak=peak)
 
 
 def _run_step(
