@@ -352,14 +352,18 @@ def does_not_fit(
     nearest: Candidate,
     methods: Sequence[str],
 ) -> DoesNotFit:
-    """Return an error that says how near one comes by the methods, and what would help."""
+    """Return an error that says how near one comes by the methods, and what would help.
+
+    What would help against a budget of time is not known without measuring it.
+    """
     worst = nearest.binding
     limit = next(b for b in budgets if b.resource == worst)
     predicted = [budget for budget in budgets if budget.resource != "latency"]
     shrinks = RESOURCES[worst].shrinks_with_input
     others = find_alternatives(costing, step, predicted, None) if shrinks else ()
     ways = [f"{' and '.join(each.changes)} (sparsity {each.sparsity:.2f})" for each in others[:3]]
-    ways = [*_other_coupling(costing, step, predicted), *ways]
+    if not RESOURCES[worst].measured:
+        ways = [*_other_coupling(costing, step, predicted), *ways]
     advice = f"these would: {'; '.join(ways)}" if ways else "nothing that was tried keeps it"
     return DoesNotFit(
         f"no network of {', '.join(methods)} keeps a {worst} budget of {limit} "
