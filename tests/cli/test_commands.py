@@ -227,7 +227,8 @@ def test_the_largest_sparsity_is_feasible_as_printed(ranp):
     printed = ranp("search", *network).out.split()[-1]
     assert printed == "0.8999"
     assert ranp("prune", *network, "--sparsity", printed).code == 0
-    assert ranp("prune", *network, "--sparsity", "0.9000").code == 3
+    refused = ranp("prune", *network, "--sparsity", "0.9000")
+    assert refused.code == 3 and "with --floor auto" in refused.err
 
 
 def test_infeasible_as_json(ranp, tmp_path):

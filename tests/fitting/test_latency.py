@@ -132,6 +132,7 @@ def test_a_time_that_cannot_be_reached(model, loader, loss, clock):
         ranp.fit(model, loader, loss, latency=1e-6, **STEP)
     assert caught.value.nearest.figures["latency"] > 1e-6
     assert caught.value.alternatives == ()
+    assert "these would" not in str(caught.value)  # nothing else was measured
 
 
 def test_what_does_not_fit_is_not_measured(model, loader, loss, clock, monkeypatch):

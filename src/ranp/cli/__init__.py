@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import warnings
 from importlib import import_module
@@ -130,6 +131,10 @@ def _fail_usage(error: Any) -> NoReturn:
     _fail(f"{message.rstrip('.')}; see '{command} --help'", 2)
 
 
+_SETTING = re.compile(r"\b(coupling|floor|sparsity)=('?)([\w.]+)\2")
+
+
 def _fail(message: str, code: int) -> NoReturn:
-    typer.echo(f"ranp: {message}", err=True)
+    # What Python is told to set is an option here: floor='auto' is --floor auto.
+    typer.echo("ranp: " + _SETTING.sub(r"--\1 \3", message), err=True)
     sys.exit(code)

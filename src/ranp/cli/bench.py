@@ -25,7 +25,8 @@ def command(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="NET|RUN|PLAN", help="A network's name, a run directory, or a plan.json."
+            metavar="NET|RUN|PLAN",
+            help="A network's name, a run directory, a plan.json, or the directory that has it.",
         ),
     ],
     output: Output,
@@ -99,8 +100,10 @@ def command(
 def _open(target: str, own: str | None, output: Output) -> tuple[Plan, Network]:
     """Return the network to compare, and the plan of the slim one."""
     path = Path(target)
-    if path.is_dir():
+    if (path / "config.json").is_file():
         return _open_run(path)
+    if path.is_dir():  # what `ranp prune --out` wrote
+        path /= "plan.json"
     if path.suffix == ".json":
         return load_planned(path, own)
     return _open_network(target, output)

@@ -336,12 +336,16 @@ class BudgetSearch:
     def does_not_fit(
         self, budgets: Sequence[Budget], nearest: Candidate, methods: Sequence[str]
     ) -> DoesNotFit:
-        """Return an error that says how near methods come to all budgets, and what would help."""
+        """Return an error that says how near methods come to all budgets, and what would help.
+
+        What would help against a budget of time is not known without measuring it.
+        """
         worst = nearest.binding
         limit = next(b for b in budgets if b.resource == worst)
         others = self.alternatives(None) if RESOURCES[worst].shrinks_with_input else ()
         ways = [f"{' and '.join(o.changes)} (sparsity {o.sparsity:.2f})" for o in others[:3]]
-        ways = [*self._other_coupling(), *ways]
+        if not RESOURCES[worst].measured:
+            ways = [*self._other_coupling(), *ways]
         advice = f"these would: {'; '.join(ways)}" if ways else "nothing that was tried keeps it"
         return DoesNotFit(
             f"no network of {', '.join(methods)} keeps a {worst} budget of {limit} "
