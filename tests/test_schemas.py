@@ -11,10 +11,16 @@ from torch import nn
 
 import ranp
 from ranp.errors import IntegrityError
-from ranp.files import load_tensors, read_sealed_json, save_tensors, write_sealed_json
+from ranp.files import (
+    load_tensors,
+    read_sealed_json,
+    save_tensors,
+    write_sealed_json,
+    write_text,
+)
 from ranp.pruning import Scores
 from ranp.resources.measuring import Measured
-from ranp.schemas import read_file
+from ranp.schemas import read_epochs, read_file, seal_epochs
 from ranp.slimming import Plan, load_weights, save_weights
 from ranp.training.checkpoint import Progress, load_checkpoint, save_checkpoint
 from tests.faults.stored import edited
@@ -37,7 +43,7 @@ STORED = {
         "epochs": 1,
         "seconds": 2.5,
         "full": COSTS,
-        "slim": COSTS,
+        "slim": {**COSTS},
         "seed": 0,
     },
     "cell": {"cell": {"seed": 1}, "result": {"dice": 1}, "seconds": 1.5, "versions": VERSIONS},
@@ -125,6 +131,10 @@ PLAN_EDITS = {
     "empty input": (["inputs", "args", 0, "tensor"], [0, 1], "inputs"),
     "no arguments": (["inputs", "args"], ..., "inputs.args"),
     "unknown precision": (["inputs", "args", 0, "dtype"], "os", "inputs"),
+    "precision that torch has not": (["inputs", "args", 0, "dtype"], "float99", "inputs"),
+    "method of two lines": (["method"], "ranp-f\nx", "method"),
+    "seed beyond 64 bits": (["settings", "seed"], 2**70, "settings.seed"),
+    "costs of some layers": (["settings", "resource"], {"0": 1.0}, "content': 'settings.resource"),
     "number as version": (["versions", "torch"], 2, "versions.torch"),
     "multiple of nothing": (["settings", "multiple"], None, "settings.multiple"),
     "unknown coupling": (["settings", "coupling"], "other", "settings.coupling"),
@@ -167,6 +177,40 @@ def test_row_35_a_plan_that_is_valid_for_another_network_is_not_applied(name, pr
     refused(lambda: Plan.load(tmp_path / "plan.json").apply(model), field)
 
 
+RUN_EDITS = {
+    "no cases": ("data", ["train"], [], "train"),
+    "a case twice": ("data", ["train"], ["a", "a"], "train"),
+    "a region of no label": ("data", ["regions"], {"all": []}, "regions.all"),
+    "slim above full": ("record", ["slim", "gflops"], 9.0, "content': 'slim.gflops"),
+    "no time at all": ("timing", ["seconds"], {}, "seconds"),
+    "no time": ("timing", ["seconds", "library"], 0.0, "seconds.library"),
+    "nothing predicted": ("memory-correction", ["factors", "32"], 0.0, "factors.32"),
+    "unknown precision": ("memory-correction", ["factors"], {"8": 1.5}, "factors.8"),
+    "a day that is none": ("memory-correction", ["date"], "today", "date"),
+}
+
+
+@pytest.mark.parametrize("name", RUN_EDITS)
+def test_row_35_ranges_of_other_files(name, tmp_path):
+    kind, path, value, field = RUN_EDITS[name]
+    stored = {
+        **STORED,
+        "memory-correction": {"device": "cpu", "date": "2026-11-17", "factors": {"32": 1.02}},
+    }
+    content = {"kind": kind, "schema": 1, **stored[kind]}
+    write_sealed_json(tmp_path / "good.json", content)
+    assert read_file(tmp_path / "good.json", kind) == content
+    write_sealed_json(tmp_path / "bad.json", edited(content, path, value))
+    refused(lambda: read_file(tmp_path / "bad.json", kind), field)
+
+
+@pytest.mark.parametrize("epochs", [[2], [1, 1], [1, 3]])
+def test_row_35_epochs_count_up(epochs, tmp_path):
+    lines = seal_epochs([{"epoch": epoch, "loss": 0.5} for epoch in epochs], None)
+    write_text(tmp_path / "metrics.jsonl", "".join(f"{line}\n" for line in lines))
+    refused(lambda: read_epochs(tmp_path), "epoch")
+
+
 METHOD = ["explorer", "methods", "ranp-f"]
 RECORD_EDITS = {
     "no layers": (["layers"], [], "layers"),
@@ -200,10 +244,19 @@ RECORD_EDITS = {
     "negative lambda": (["settings", "lambda"], -7.5, "settings.lambda"),
     "text as multiple": (["settings", "multiple"], "x", "settings.multiple"),
     "no inputs": (["inputs", "args", 0], ..., "inputs"),
+    "row of another name": (["rows", 0, "name"], "other", "content': 'layers.0' must have name"),
+    "a row twice": (["layers", 0, "rows"], [0, 0], "content': 'layers' must have each"),
+    "fixed and not kept": (["layers", 0, "fixed"], 6, "layers.0': 'kept"),
+    "no space": (["topology", "space", 0], [0, 8], "topology.space.0"),
+    "a peak that is none": (["timelines", "slim", "peak"], 2**50, "timelines.slim': 'peak"),
+    "backward after the end": (["timelines", "slim", "backward"], 10**6, "timelines.slim': 'back"),
+    "a file elsewhere": (["files"], {"../x": HASH}, "files.../x"),
+    "measured of another network": (["measured"], {"other": {}}, "measured.other"),
+    "text as measured": (["measured"], {"full": {"seconds": "1"}}, "measured.full.seconds"),
     "a row that grows": (["rows", 0, "flops", 1], 10**9, "rows.0': 'flops"),
     "a total that is no sum": (["totals", "full", "gflops"], 7.5, "content': 'totals.full.gflops"),
     "slim above full": (["totals", "slim", "memory_mb"], 1e6, "totals': 'slim.memory_mb"),
-    "kept as in no row": (["layers", 0, "kept"], 1, "content': 'layers.0' must have"),
+    "kept as in no row": (["layers", 0, "kept"], 1, "content': 'layers.0' must have name"),
 }
 
 
@@ -267,6 +320,8 @@ def test_row_35_foreign_metadata(metadata, pruned, tmp_path):
 
 
 PROGRESS_EDITS = {
+    "ahead of its history": (["progress", "epoch"], 7),
+    "best that is to come": (["progress", "best_epoch"], 1),
     "epoch 0": (["progress", "epoch"], 0),
     "negative batch": (["progress", "batch"], -1),
     "text": (["progress", "loss"], "low"),

@@ -16,20 +16,26 @@ from ranp.record_schema import (
     CostsIfAny,
     Count,
     ExplorerIfAny,
+    File,
+    FileName,
     FullAndSlim,
+    Hash,
+    MeasuredStep,
     Name,
     Number,
     RecordLayer,
     Row,
     Scoring,
+    Seed,
     Share,
     Size,
+    Texts,
     Timeline,
     Topology,
-    check_costs,
     check_length,
     check_numbers,
 )
+from ranp.run_schemas import Averaged
 
 
 def _unique(items: list[Any]) -> list[Any]:
@@ -40,8 +46,6 @@ def _unique(items: list[Any]) -> list[Any]:
     return items
 
 
-Hash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-Texts = dict[str, str]
 NamedShape = Annotated[tuple[Name, list[Count]], Field(strict=False)]
 NamedSize = Annotated[tuple[str, Size], Field(strict=False)]
 
@@ -83,9 +87,12 @@ class _Mapping(Content):
     mapping: dict[str, Any]
 
 
+_DTYPES = r"^(bool|u?int(8|16|32|64)|b?float16|float(32|64)|complex(32|64|128))$"
+
+
 class _Tensor(Content):
     tensor: Annotated[list[Size], Field(min_length=1)]
-    dtype: Annotated[str, Field(pattern=r"^(bool|complex|u?int|b?float)\d*$")]
+    dtype: Annotated[str, Field(pattern=_DTYPES)]
 
     @model_validator(mode="after")
     def _could_be_held(self) -> _Tensor:
@@ -109,19 +116,13 @@ class _Settings(Content):
     """What a choice was made with; None where that says something, left out where it is unknown."""
 
     sparsity: Share | None = None
-    seed: int | None = None
+    seed: Seed | None = None
     lam: Annotated[Amount, Field(alias="lambda")] = 0.0
     resource: Name | dict[str, Amount] | None = None
     coupling: Literal["paper", "sum", "max", "mean"] = "paper"
     floor: Count | Literal["auto"] = 0
     multiple: Size = 1
     scoring: Scoring | None = None
-
-
-class File(Content):
-    """Base of all files."""
-
-    schema_: Annotated[int, Field(alias="schema", ge=1, le=1)]
 
 
 class PlanFile(File):
@@ -142,9 +143,9 @@ class PlanFile(File):
     def _go_together(self) -> PlanFile:
         costs = self.settings.resource
         layers = {layer.name for layer in self.layers}
-        unknown = set(costs) - layers if isinstance(costs, dict) else set()
-        if unknown:
-            raise ValueError(f"'settings.resource' has '{min(unknown)}', which is not a layer")
+        wrong = set(costs) ^ layers if isinstance(costs, dict) else set()
+        if wrong:
+            raise ValueError(f"'settings.resource' must have the layers, unlike '{min(wrong)}'")
         if self.costs is not None:
             self._check_costs(self.costs.full, self.costs.slim)
         return self
@@ -169,108 +170,12 @@ class ScoresFile(File):
     fingerprint: Hash
 
 
-class Epoch(Content):
-    """A line of `metrics.jsonl`."""
-
-    epoch: Size
-    loss: float
-    lr: Amount = 0.0
-    seconds: Amount = 0.0
-    samples_per_second: Amount = 0.0
-    metrics: dict[str, float] = Field(default_factory=dict)
-
-
-class _Progress(Content):
-    epoch: Size
-    batch: Count
-    loss: float
-    seconds: Amount
-    best: float | None
-    best_epoch: Size | None
-    history: list[Epoch]
-
-
-class CheckpointFile(File):
-    """The metadata of a checkpoint, beside its tensors."""
-
-    progress: _Progress
-    scaler: dict[str, Any]
-
-
-class _Config(Content):
-    recipe: str
-    epochs: Size
-
-
-class RunFile(File):
-    """The configuration of a training run."""
-
-    config: _Config
-    data: str | None
-    plan: Hash | None
-    transfer: bool
-
-
-class DataFile(File):
-    """The cases of a training run."""
-
-    id: Hash | None = None
-    fingerprint: Hash
-    train: list[str]
-    validation: list[str]
-    modalities: list[str] = Field(default_factory=list)
-    regions: dict[str, list[Count]] = Field(default_factory=dict)
-    classes: Texts = Field(default_factory=dict)
-
-
-class _Averaged(Content):
-    mean: float
-    std: float
-    last: float
-
-
-class _Optimization(Content):
-    kept: str
-    speedup: Amount
-
-
-class TrainingFile(File):
-    """The record of a training run."""
-
-    id: Hash | None = None
-    plan: Hash | None = None
-    run: str | None = None
-    recipe: str | None
-    metrics: dict[str, _Averaged]
-    best: dict[str, float | None] = Field(default_factory=dict)
-    goal: str
-    epochs: Size
-    seconds: Amount
-    full: Costs | None
-    slim: Costs | None
-    seed: int
-    method: str | None = None
-    processes: Size = 1
-    optimization: _Optimization | None = None
-    data: Hash = "0" * 64
-    device: str | None = None
-    versions: Texts = Field(default_factory=dict)
-
-    @model_validator(mode="after")
-    def _reached_its_goal(self) -> TrainingFile:
-        if self.goal not in self.metrics:
-            raise ValueError(f"'goal' must be one of the metrics, got '{self.goal}'")
-        if self.full is not None and self.slim is not None:
-            check_costs(self.full, self.slim)
-        return self
-
-
 class _Budgeted(Content):
     resource: str
     full: str | None
     slim: str
     budget: str | None
-    shares: Annotated[list[float | None], Field(min_length=2, max_length=2)]
+    shares: Annotated[list[Amount | None], Field(min_length=2, max_length=2)]
 
     @model_validator(mode="after")
     def _has_a_share_of_its_budget(self) -> _Budgeted:
@@ -282,8 +187,8 @@ class _Budgeted(Content):
 class _NnunetStep(Content):
     batch: Size
     input: Annotated[list[Size], Field(min_length=1)]
-    precision: str
-    device: str
+    precision: Literal["32", "bf16", "16"]
+    device: Name
 
 
 class _Step(_NnunetStep):
@@ -313,7 +218,7 @@ class PruningFile(File):
     command: str | None
     data: str | None = None
     environment: Texts
-    files: dict[str, Hash]
+    files: dict[FileName, Hash]
     totals: FullAndSlim
     rows: list[Row]
     not_counted: list[str]
@@ -322,7 +227,7 @@ class PruningFile(File):
     topology: Topology
     quantiles: list[Amount] = Field(default_factory=list)
     explorer: ExplorerIfAny = None
-    measured: dict[str, dict[str, Amount | list[Amount]]] = Field(default_factory=dict)
+    measured: dict[Literal["full", "slim"], MeasuredStep] = Field(default_factory=dict)
     timelines: dict[str, Timeline] = Field(default_factory=dict)
     fit: _Fit | None = None
 
@@ -348,8 +253,13 @@ class PruningFile(File):
                     network = ("full", "slim")[place]
                     raise ValueError(f"'totals.{network}.{name}' must be the sum {total} of 'rows'")
         for layer in self.layers:
-            if self.rows[layer.row].neurons != [layer.neurons, layer.kept]:
-                raise ValueError(f"'layers.{layer.name}' must have the neurons of its row")
+            row = self.rows[layer.row]
+            if (row.name, row.neurons) != (layer.name, [layer.neurons, layer.kept]):
+                raise ValueError(f"'layers.{layer.name}' must have name and neurons of its row")
+        if sorted(row for layer in self.layers for row in layer.rows) != list(
+            range(len(self.rows))
+        ):
+            raise ValueError("'layers' must have each of the rows once")
 
 
 class _Result(Content):
@@ -358,7 +268,7 @@ class _Result(Content):
     outcome: Literal["trained", "diverged", "unreachable"] = "unreachable"
     accuracy: Number = 0.0
     goal: str = ""
-    metrics: dict[str, _Averaged] = Field(default_factory=dict)
+    metrics: dict[str, Averaged] = Field(default_factory=dict)
     epochs: Size = 1
     seconds: Amount = 0.0
     cpu_seconds: Amount = 0.0
@@ -383,6 +293,8 @@ class _Result(Content):
         missing = (_OF_TRAINED | (set() if own_loop else _OF_RECIPE)) - self.model_fields_set
         if self.outcome == "trained" and missing:
             raise ValueError(f"'{min(missing)}' is missing")
+        if self.outcome == "trained" and self.metrics and self.goal not in self.metrics:
+            raise ValueError(f"'goal' must be one of the metrics, got '{self.goal}'")
         return self
 
 
@@ -402,7 +314,7 @@ class CellFile(File):
     result: dict[str, Any]
     seconds: Amount
     versions: Texts
-    files: dict[str, Hash] = Field(default_factory=dict)
+    files: dict[FileName, Hash] = Field(default_factory=dict)
     code: str | None = None
 
     @field_validator("result")
@@ -414,7 +326,7 @@ class CellFile(File):
 
 
 class _Alternative(Content):
-    patch_size: list[Size]
+    patch_size: Annotated[list[Size], Field(min_length=1)]
     batch_size: Size
     estimate: Amount
 
@@ -424,29 +336,40 @@ class _Bytes(Content):
     slim: Size
 
 
+_Nothing = Annotated[dict[str, Any], Field(max_length=0)]
+
+
+class _Estimates(Content):
+    full: Annotated[Amount, Field(gt=0)]
+    slim: Annotated[Amount, Field(gt=0)]
+
+
 class SlimConfiguration(File):
     """What nnU-Net's plans hold of a slim network."""
 
-    network_class_name: str
+    network_class_name: Annotated[str, Field(pattern=r"^\w+(\.\w+)+$")]
     plan: dict[str, Any]
-    source: str
+    source: Name
     command: str
     training: _NnunetStep
     memory: _Bytes
-    nnunet_estimate: dict[Literal["full", "slim"], Annotated[float, Field(gt=0)]]
-    instead: _Alternative | Annotated[dict[str, Any], Field(max_length=0)]
+    nnunet_estimate: _Estimates | _Nothing
+    instead: _Alternative | _Nothing
 
 
 class TimingFile(File):
     """Measured seconds."""
 
     what: dict[str, Any]
-    seconds: dict[str, Amount]
+    seconds: Annotated[dict[str, Annotated[Amount, Field(gt=0)]], Field(min_length=1)]
 
 
 class MemoryCorrectionFile(File):
     """What predicted memory is multiplied with on a device."""
 
-    device: str
-    date: str
-    factors: dict[str, Amount]
+    device: Name
+    date: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")]
+    factors: Annotated[
+        dict[Literal["32", "bf16", "16"], Annotated[float, Field(ge=1, le=100)]],
+        Field(min_length=1),
+    ]

@@ -5,24 +5,43 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-Count = Annotated[int, Field(ge=0)]
-Size = Annotated[int, Field(ge=1)]
 # What is counted, is counted in 64 bits; nothing that is measured comes near that.
-Amount = Annotated[float, Field(ge=0, le=2**63)]
+_MOST = 2**63 - 1
+Count = Annotated[int, Field(ge=0, le=_MOST)]
+Size = Annotated[int, Field(ge=1, le=_MOST)]
+Seed = Annotated[int, Field(ge=-_MOST, le=2**64 - 1)]
+Amount = Annotated[float, Field(ge=0, le=_MOST)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
-Name = Annotated[str, Field(min_length=1)]
+Name = Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")]
+Hash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Texts = dict[str, str]
 Pair = Annotated[list[Count], Field(min_length=2, max_length=2)]
 # JSON has lists only, which a strict tuple is not made of.
 NamedCount = Annotated[tuple[str, Count], Field(strict=False)]
+
+
+def _inside(name: str) -> str:
+    if not name or name.startswith("/") or ".." in name.split("/"):
+        raise ValueError("must be a path below the directory of the file")
+    return name
+
+
+FileName = Annotated[str, AfterValidator(_inside)]
 
 
 class Content(BaseModel):
     """Fields that a reader relies on; a file may hold more."""
 
     model_config = ConfigDict(strict=True, extra="allow")
+
+
+class File(Content):
+    """Base of all files."""
+
+    schema_: Annotated[int, Field(alias="schema", ge=1, le=1)]
 
 
 class Costs(Content):
@@ -61,7 +80,7 @@ class Scoring(Content):
 
     weights: str | None = None
     seed: Count | None = None
-    per: str | None = None
+    per: Literal["batch", "sample"] | None = None
     ranp: str | None = None
     batches: Count | None = None
     agreement: Share | None = None
@@ -100,15 +119,15 @@ class RecordLayer(Content):
 
     @model_validator(mode="after")
     def _keeps_its_own(self) -> RecordLayer:
-        if max(self.kept, self.fixed) > self.neurons:
-            raise ValueError(f"'kept' and 'fixed' must be at most {self.neurons}")
+        if not self.fixed <= self.kept <= self.neurons:
+            raise ValueError(f"'kept' must be from {self.fixed} to {self.neurons}")
         return self
 
 
 class Topology(Content):
     """Sizes of the layers' outputs, and which layers feed or are added to which."""
 
-    space: list[list[Count] | None]
+    space: list[list[Size] | None]
     feeds: list[Pair]
     adds: list[Pair]
 
@@ -128,7 +147,18 @@ class Timeline(Content):
     def _knows_whose_peak_it_is(self) -> Timeline:
         if self.holders and not {"peak", "phase"} <= self.model_fields_set:
             raise ValueError("'holders' must come with 'peak' and 'phase'")
+        if not self.backward <= self.step <= len(self.bytes):
+            raise ValueError(f"'backward' and 'step' must be in order within {len(self.bytes)}")
+        if "peak" in self.model_fields_set and self.peak != max(self.bytes):
+            raise ValueError(f"'peak' must be the most of 'bytes', got {self.peak}")
         return self
+
+
+class MeasuredStep(Content):
+    """A measured training step."""
+
+    seconds: Amount = 0.0
+    peak_bytes: Count = 0
 
 
 class _Packed(Content):

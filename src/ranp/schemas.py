@@ -12,20 +12,23 @@ from pydantic import ValidationError
 from ranp.errors import IntegrityError
 from ranp.file_schemas import (
     CellFile,
-    CheckpointFile,
-    DataFile,
-    Epoch,
-    File,
     MemoryCorrectionFile,
     PlanFile,
     PruningFile,
-    RunFile,
     ScoresFile,
     SlimConfiguration,
     TimingFile,
-    TrainingFile,
 )
 from ranp.files import canonical_json, json_sha256, read_sealed_json, sha256
+from ranp.record_schema import File
+from ranp.run_schemas import (
+    CheckpointFile,
+    DataFile,
+    Epoch,
+    RunFile,
+    TrainingFile,
+    check_epochs,
+)
 
 FILES: dict[str, tuple[str, type[File]]] = {
     "plan": ("plan", PlanFile),
@@ -97,19 +100,21 @@ def read_epochs(directory: str | Path) -> list[dict[str, Any]]:
         return []
     own, before = run_id(directory), ""
     epochs: list[dict[str, Any]] = []
+    read: list[Epoch] = []
     try:
         for text in path.read_bytes().decode().splitlines():
             line = json.loads(text)
             if not isinstance(line, dict):
                 raise ValueError(f"line {len(epochs) + 1} must be an object")
             epochs.append({key: line[key] for key in line if key not in ("run", "seal")})
-            Epoch.model_validate(epochs[-1])
+            read.append(Epoch.model_validate(epochs[-1]))
             if line.keys() <= _UNSEALED and not before:
                 continue  # of an earlier version
             check_same_run(line["run"], own, path)
             if seal_epochs(epochs[-1:], line["run"], before) != [text]:
                 raise ValueError(f"the seal of line {len(epochs)} differs")
             before = text
+        check_epochs(read)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = _first_problem(error) if isinstance(error, ValidationError) else error
         raise IntegrityError(

@@ -76,8 +76,8 @@ def plan():
         method="random",
         settings={"sparsity": 0.5},
         costs={
-            name: {"gflops": g, "param_mb": 1.0, "memory_mb": 2.0, "neurons": 40}
-            for name, g in (("full", 2.0), ("slim", 0.5))
+            name: {"gflops": g, "param_mb": 0.01, "memory_mb": 2.0, "neurons": neurons}
+            for name, g, neurons in (("full", 2.0, 42), ("slim", 0.5, 24))
         },
     )
 
@@ -179,6 +179,18 @@ def test_networks_that_are_not_installed(about):
             num_classes=3,
             ranp={**vars(about), "network_class_name": "nowhere.Net"},
         )
+
+
+def test_nothing_but_networks_is_called(about, tmp_path):
+    """Plans come from others; a name in them must not run what it likes."""
+    with pytest.raises(IntegrityError, match=r"'os.mkdir' must be a class of networks"):
+        slim_network(
+            input_channels=1,
+            num_classes=3,
+            ranp={**vars(about), "network_class_name": "os.mkdir"},
+            path=str(tmp_path / "made"),
+        )
+    assert not (tmp_path / "made").exists()
 
 
 def test_everything_else_in_the_plans_stays(dataset, about):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -8,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from ranp.files import load_tensors
+from ranp.errors import IntegrityError
+from ranp.files import load_tensors, save_tensors
 from ranp.schemas import read_epochs
 from ranp.signals import Interrupted
 from ranp.training.job import Job
@@ -177,3 +179,17 @@ def test_a_complete_run_is_not_run_again(tmp_path, crops, tiny):
     listener = Recorder()
     assert train(job, resume=True, listener=listener) == record
     assert listener.steps == []
+
+
+def test_row_35_a_position_behind_the_end_of_its_epoch_is_refused(tmp_path, crops, tiny):
+    """Nothing would be trained in that epoch, silently."""
+    job, listener = Job(tiny(), tmp_path / "run", crops), CrashAt(2)
+    with pytest.raises(Crash):
+        train(job, listener=listener)
+    path = tmp_path / "run" / "last.safetensors"
+    tensors, metadata = load_tensors(path, "checkpoint")
+    state = json.loads(metadata["state"])
+    state["progress"]["batch"] = 5
+    save_tensors(path, tensors, {**metadata, "state": json.dumps(state)})
+    with pytest.raises(IntegrityError, match=r"is 5 batches into an epoch that has 4"):
+        train(job, resume=True)

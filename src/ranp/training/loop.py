@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from ranp.datasets.loader import Loader
 from ranp.datasets.tasks import Batch, Measures, Task
-from ranp.errors import RanpError, UsageError
+from ranp.errors import IntegrityError, RanpError, UsageError
 from ranp.recompute import checkpointed
 from ranp.signals import GracefulStop, Interrupted
 from ranp.slimming import save_weights
@@ -181,6 +181,11 @@ class Trainer:
             group["lr"] = rate
         self.network.train()
         total = len(self.train)
+        if progress.batch > total:
+            raise IntegrityError(
+                f"the checkpoint is {progress.batch} batches into an epoch that has {total}; "
+                "restore the file or start again"
+            )
         batches = self.train.epoch(progress.epoch, start=progress.batch)
         while micro_batches := list(islice(batches, config.accumulate)):
             began = time.perf_counter()

@@ -59,9 +59,11 @@ def full_network(
             f"network class '{class_name}' cannot be imported; install the package that the plans "
             "were made with"
         )
-    network = network_class(input_channels=input_channels, num_classes=num_classes, **arch_kwargs)
-    assert isinstance(network, nn.Module)
-    return network
+    if not (isinstance(network_class, type) and issubclass(network_class, nn.Module)):
+        raise IntegrityError(
+            f"network class '{class_name}' must be a class of networks; nothing else is called"
+        )
+    return network_class(input_channels=input_channels, num_classes=num_classes, **arch_kwargs)
 
 
 def set_deep_supervision(network: nn.Module, enabled: bool) -> None:
