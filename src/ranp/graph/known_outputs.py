@@ -32,6 +32,8 @@ def known_output(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     name = func._schema.name
     if name.endswith("_") and name[:-1] in _ELEMENTWISE:
         return x
+    if name in _ELEMENTWISE:
+        return fake_empty_like(x) if _is_plain(x) else None
     rule = _RULES.get(name)
     return rule(*args) if rule is not None and _is_plain(x) and _are_together(x, args) else None
 
@@ -62,10 +64,6 @@ def _fit(shape: Sequence[int], *others: Any) -> bool:
 
 def _empty(x: FakeTensor, shape: Sequence[int]) -> FakeTensor:
     return fake_empty(x.fake_mode, shape, x.dtype, x.fake_device)
-
-
-def _elementwise(x: FakeTensor, *_: Any) -> Any:
-    return fake_empty_like(x)
 
 
 def _elementwise_backward(grad: FakeTensor, x: Any, *_: Any) -> Any:
@@ -196,7 +194,6 @@ _ACTIVATION_GRADIENTS = (
     *("sigmoid", "tanh", "softplus"),
 )
 _RULES: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(_ELEMENTWISE, _elementwise),
     **{f"aten::{name}_backward": _elementwise_backward for name in _ACTIVATION_GRADIENTS},
     "aten::convolution": _convolution,
     "aten::batch_norm": _channel_norm,
