@@ -132,6 +132,7 @@ def test_the_table_can_be_pasted(ranp, monkeypatch):
     )
     done = ranp("doctor", "--memory")
     assert done.code == 0 and "`ranp fit` on this device" in done.err
+    assert "small, sgd, 32: +25.0 %" in done.err
     lines = done.out.splitlines()
     table = [line for line in lines if line.startswith("|")]
     assert len(table) == 2 + len(WAYS)
@@ -153,6 +154,10 @@ def test_a_network_that_fails_is_a_row(ranp, monkeypatch):
     assert all(row.error is None and row.predicted == 0 for row in rows[: len(WAYS)])
     assert "the training step fails in '0'" in rows[0].measured.failure
     assert all(row.error == 0 for row in rows[len(WAYS) :])
+
+    monkeypatch.setattr(memory_check, "compare_memory", lambda *given: iter(rows))
+    done = ranp("doctor", "--memory", "--device", "cpu")
+    assert "broken, sgd, bf16: the training step fails in '0'" in done.err
 
 
 @pytest.mark.slow

@@ -45,8 +45,8 @@ def _check_memory(device: Device | None, networks: list[str] | None, output: Out
     rows = []
     for row in compare_memory(where, networks):
         rows.append(row)
-        error = "" if row.error is None else f", {100 * row.error:+.1f} %"
-        output.say(f"{row.network}, {row.optimizer}, {row.precision}{error}")
+        error = row.measured.failure if row.error is None else f"{100 * row.error:+.1f} %"
+        output.say(f"{row.network}, {row.optimizer}, {row.precision}: {error}")
     correction = keep_correction(where, rows)
     record = {**vars(correction), "version": __version__, "rows": [r.to_dict() for r in rows]}
     lines = [
