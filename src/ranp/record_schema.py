@@ -147,7 +147,9 @@ class Timeline(Content):
     def _knows_whose_peak_it_is(self) -> Timeline:
         if self.holders and not {"peak", "phase"} <= self.model_fields_set:
             raise ValueError("'holders' must come with 'peak' and 'phase'")
-        if not self.backward <= self.step <= len(self.bytes):
+        # Records of earlier versions do not say where the optimizer's step begins.
+        step = self.step if "step" in self.model_fields_set else len(self.bytes)
+        if not self.backward <= step <= len(self.bytes):
             raise ValueError(f"'backward' and 'step' must be in order within {len(self.bytes)}")
         if "peak" in self.model_fields_set and self.peak != max(self.bytes):
             raise ValueError(f"'peak' must be the most of 'bytes', got {self.peak}")

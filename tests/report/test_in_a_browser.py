@@ -61,6 +61,12 @@ def write(directory, chooser, **about):
     return write_report(directory)
 
 
+def rename(record, number, name):
+    """Give a layer another name, in every place of a record that names it."""
+    layer = record["layers"][number]
+    layer["name"] = record["rows"][layer["row"]]["name"] = record["blocks"][number][0] = name
+
+
 CHOOSERS = {
     "unet": {"network": "unet"},
     "unet with ties": {"network": "unet", "ties": True},
@@ -254,9 +260,8 @@ def test_it_prints(browser, tmp_path):
 
 def test_long_names_show_both_ends(browser, tmp_path):
     record = record_of(make_chooser("unet"))
-    for number, layer in enumerate(record["layers"]):
-        layer["name"] = f"upsamples.{number}.conv_block.conv1.conv"
-        record["blocks"][number][0] = layer["name"]
+    for number in range(len(record["layers"])):
+        rename(record, number, f"upsamples.{number}.conv_block.conv1.conv")
     write_record(tmp_path, record)
     page = browser.open(write_report(tmp_path), width=1000)
     ends = page.run(
@@ -276,10 +281,10 @@ def test_long_names_show_both_ends(browser, tmp_path):
 def test_hostile_names_are_text(browser, tmp_path):
     chooser = make_chooser("unet")
     record = record_of(chooser, network=HOSTILE, command=f"ranp prune {HOSTILE}", data=HOSTILE)
-    for number, layer in enumerate(record["layers"]):
-        layer["name"] = record["blocks"][number][0] = f"{number}{HOSTILE}"
     for row in record["rows"]:
         row["name"], row["kind"] = HOSTILE, HOSTILE
+    for number in range(len(record["layers"])):
+        rename(record, number, f"{number}{HOSTILE}")
     record["settings"][HOSTILE] = HOSTILE
     record["environment"][HOSTILE] = HOSTILE
     record["not_counted"] = [HOSTILE]
