@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
@@ -56,22 +57,31 @@ def test_few_networks_are_measured_where_time_follows_flops(model, loader, loss,
     assert len(set(clock)) == 2
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_half_the_time_is_met_on_a_noisy_machine(model, loader, loss, monkeypatch, seed):
+@pytest.fixture
+def noisy_clock(monkeypatch, seed):
     """Each run is off by up to 10 %, and the machine gets slower and faster as it likes."""
-    noise = random.Random(seed)
+    noise, turns = random.Random(seed), []
 
-    def measure(models, shape, **options):
+    def measure(models, shape, *, mode="train", repetitions=5, warm_up=True):
+        turns.append(repetitions)
         speed = noise.uniform(0.7, 1.4)
         return {
             name: Timing(
-                tuple(parameters_of(network) * speed * noise.uniform(0.9, 1.1) for _ in range(5))
+                tuple(
+                    parameters_of(network) * speed * noise.uniform(0.9, 1.1)
+                    for _ in range(repetitions)
+                )
             )
             for name, network in models.items()
         }
 
     monkeypatch.setattr("ranp.fitting.latency.measure_latency", measure)
     monkeypatch.setattr("ranp.resources.latency.measure_latency", measure)
+    return turns
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_half_the_time_is_met_on_a_noisy_machine(model, loader, loss, noisy_clock):
     result = ranp.fit(model, loader, loss, latency="50%", **STEP)
     share = parameters_of(result.model) / parameters_of(model)
     # The mean of two measurements with a standard error of 1.2 % is at most the half, or 4 % below.
@@ -79,6 +89,22 @@ def test_half_the_time_is_met_on_a_noisy_machine(model, loader, loss, monkeypatc
     figures = {name: each["latency"] for name, each in result.figures.items()}
     assert 0.96 * 0.5 <= figures["slim"] / figures["full"] <= 0.5
     assert result.budgets[0].limit == figures["full"] / 2
+    assert not any("busy" in note for note in result.notes)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_when_the_time_for_measuring_is_over_the_result_says_how_well_it_is_known(
+    model, loader, loss, noisy_clock, monkeypatch
+):
+    monkeypatch.setattr("ranp.fitting.latency._MOST_SECONDS", 0.0)
+    result = ranp.fit(model, loader, loss, latency="50%", **STEP)
+    networks, rest = divmod(noisy_clock.count(1), 3)
+    assert networks >= 2 and rest == 0  # three turns each, which is the fewest
+    # One run's factor is uniform in 0.9 to 1.1; a turn's ratio is of two, its mean of six turns.
+    spread = math.sqrt(2 * 0.2**2 / 12)
+    (note,) = (note for note in result.notes if "busy" in note)
+    known = int(note.partition("known to ")[2].partition("%")[0]) / 100
+    assert known == pytest.approx(spread / math.sqrt(6), abs=0.02)
 
 
 def test_where_times_jump_the_least_pruned_is_kept(model, loader, loss, monkeypatch):

@@ -60,6 +60,10 @@ def calls():
         "forward of gelu": (ATEN.gelu.default, (x,)),
         "slice": (ATEN.slice_backward.default, (grad, (2, 9, *SHAPE[2:]), 1, 0, 6, 1)),
         "select": (ATEN.select_backward.default, (grad, (2, 3, *SHAPE[1:]), 1, 0)),
+        "sum": (ATEN.add.Tensor, (x, grad)),
+        "product with a number": (ATEN.mul.Tensor, (x.bfloat16(), 2.5)),
+        "padding": (ATEN.constant_pad_nd.default, (x, [1, 0, 2, 3], 0.5)),
+        "padding of every dimension": (ATEN.constant_pad_nd.default, (weight, [0, 4])),
         "repeat": (ATEN.repeat.default, (weight, [3])),
         "product": (ATEN.addmm.default, (torch.randn(5), torch.randn(4, 6), torch.randn(5, 6).t())),
     }
@@ -86,6 +90,23 @@ def test_what_is_out_of_the_ordinary_is_left_to_the_operation(change):
     with FakeTensorMode():
         func, args = calls()["batch norm"]
         assert known_output(func, change(args), {}) is None
+
+
+@pytest.mark.parametrize(
+    ("func", "args"),
+    [
+        (ATEN.add.Tensor, ((2, 3), (3,))),  # broadcast
+        (ATEN.add.Tensor, ((2, 3), (2, 3), torch.float64)),
+        (ATEN.add.Tensor, ((2, 3), 1j)),
+        (ATEN.constant_pad_nd.default, ((2, 3), [-1, 0])),
+        (ATEN.constant_pad_nd.default, ((2, 3), [1, 0, 1, 0, 1, 0])),
+    ],
+)
+def test_sums_and_paddings_out_of_the_ordinary_are_left_to_the_operation(func, args):
+    (shape, other, *dtype) = args
+    with FakeTensorMode():
+        other = torch.randn(other, dtype=(dtype or [None])[0]) if type(other) is tuple else other
+        assert known_output(func, (torch.randn(shape), other), {}) is None
 
 
 def test_operations_without_a_rule_and_real_tensors_are_run():

@@ -16,7 +16,7 @@ from ranp.fitting.costing import Costing
 from ranp.fitting.fitted import Fitted, fit_summary
 from ranp.fitting.latency import fit_latency
 from ranp.fitting.scoring import within_memory
-from ranp.fitting.search import Alternative, BudgetSearch, least_pruned_of
+from ranp.fitting.search import Alternative, BudgetSearch, Found, least_pruned_of
 from ranp.fitting.target import StepInputAt, batch_like, no_loss
 from ranp.fitting.training_step import TrainingStep
 from ranp.pipeline import Events, Scoring, Target, Traced, make_chooser, make_result, prune
@@ -28,6 +28,8 @@ from ranp.resources.memory_correction import load_correction
 from ranp.resources.training_memory import LOSS_MARGIN, LossNotCounted, TrainingMemory
 from ranp.results import Result
 from ranp.slimming import Init, check_init
+
+_UNSURE = 0.02  # a standard error of a time from which on it is said
 
 
 @dataclass(frozen=True, repr=False)
@@ -228,11 +230,22 @@ def fit_choices(
         memory=memory,
         notes=(
             *notes,
+            *_time_notes(found),
             *_share_notes(asked, constants),
             *_correction_notes(costing, step),
             *_loss_notes(memory["full"]),
         ),
     )
+
+
+def _time_notes(found: Found) -> list[str]:
+    """Say how well a time is known where that is too little to rely on."""
+    if found.time_error <= _UNSURE:
+        return []
+    return [
+        f"the machine is busy: the time of the slim network is known to {found.time_error:.0%} "
+        "only; fit again on a quiet one"
+    ]
 
 
 def _share_notes(budgets: Sequence[Budget], constants: Mapping[str, float]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import time
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ _FEWEST_TURNS = 5  # the spread of fewer says little
 _NEAR = 0.1  # above the budget by what a small step mends
 _FAR = 0.25  # off the budget by more than machines are noisy
 _PRECISE = 0.017  # of a network whose time is about the budget: 0.012 for the mean of two
+_MOST_SECONDS = 60.0  # for all measurements; then each takes the fewest turns that tell anything
 
 
 def fit_latency(search: BudgetSearch, budget: Budget, found: Found, events: Events) -> Found:
@@ -40,7 +42,8 @@ def fit_latency(search: BudgetSearch, budget: Budget, found: Found, events: Even
     Times are guessed from those measured, as powers of the FLOPs. They jump where a layer gets so
     thin that it is computed in another way, and they depend on where in memory a network happens
     to lie: so what counts for a choice is the mean of all its measurements, and one that is near
-    the budget is measured at least twice.
+    the budget is measured at least twice. On a busy machine that would take minutes, so there is a
+    limit, and the result says how well its time is known.
 
     Args:
         search: Search within the other budgets.
@@ -57,19 +60,21 @@ def fit_latency(search: BudgetSearch, budget: Budget, found: Found, events: Even
     full: float | None = stopwatch.first
     if found.best.sparsity:
         try:
-            full = stopwatch.seconds(search.costing.chooser.graph.all_alive(), None)
+            full = stopwatch.measure(search.costing.chooser.graph.all_alive(), None).seconds
         except InfeasibleError:
             if budget.of_full:
                 raise
             full = None
     budget = budget if full is None else budget.absolute(full)
-    seconds: dict[float, list[float]] = {found.best.sparsity: [stopwatch.first]}
+    measured = {found.best.sparsity: [_Measured(stopwatch.first, repetitions)]}
 
     def at(sparsity: float) -> Candidate:
         """Return a choice with what it took in all measurements, of which this is one more."""
         candidate = search.candidate(sparsity)
-        seconds.setdefault(sparsity, []).append(stopwatch.seconds(candidate.alive, budget))
-        candidate = _timed(candidate, statistics.fmean(seconds[sparsity]), budget)
+        all_times = measured.setdefault(sparsity, [])
+        all_times.append(stopwatch.measure(candidate.alive, budget))
+        mean = statistics.fmean(each.seconds for each in all_times)
+        candidate = _timed(candidate, mean, budget)
         events.on_trial(sparsity, candidate.figures)
         return candidate
 
@@ -80,13 +85,23 @@ def fit_latency(search: BudgetSearch, budget: Budget, found: Found, events: Even
     course = _Course(search, budget)
     tried = {first.sparsity: first}
     for number in range(_MOST_TRIALS):
-        again = {sparsity for sparsity, all_times in seconds.items() if len(all_times) > 1}
+        again = {sparsity for sparsity, all_times in measured.items() if len(all_times) > 1}
         sparsity = course.next_sparsity(tried.values(), again, number)
         if sparsity is None:
             break
         tried[sparsity] = at(sparsity)
     slow, fast = _bracket(tried.values(), budget)
-    return Found(fast or slow, "latency", budget, full)
+    best = fast or slow
+    turns = sum(each.turns for each in measured[best.sparsity])
+    return Found(best, "latency", budget, full, stopwatch.spread / math.sqrt(turns))
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What a training step takes, on the mean of so many turns."""
+
+    seconds: float
+    turns: int
 
 
 @dataclass(frozen=True)
@@ -162,13 +177,15 @@ class _Stopwatch:
     def __init__(self, search: BudgetSearch, alive: Alive, repetitions: int) -> None:
         self._costing, self._step = search.costing, search.step
         self._first = self._build(alive)
+        self._until = time.perf_counter() + _MOST_SECONDS
+        self._ratios: list[Ratio] = []
         with self._as_trained(self._first):
             timing = measure_latency(
                 {"first": self._first}, self._step.shape, repetitions=repetitions
             )
         self.first = timing["first"].median
 
-    def seconds(self, alive: Alive, budget: Budget | None) -> float:
+    def measure(self, alive: Alive, budget: Budget | None) -> _Measured:
         """Measure a choice of channels, if it fits; less precisely where far from the budget."""
 
         def known(ratio: Ratio) -> bool:
@@ -180,8 +197,22 @@ class _Stopwatch:
 
         network = self._build(alive)
         with self._as_trained(self._first, network):
-            ratio = measure_ratio(network, self._first, self._step.shape, enough=known)
-        return self.first * ratio.value
+            ratio = measure_ratio(
+                network,
+                self._first,
+                self._step.shape,
+                enough=known,
+                most_seconds=(self._until - time.perf_counter()) / 2,  # others come after it
+            )
+        self._ratios.append(ratio)
+        return _Measured(self.first * ratio.value, len(ratio.logarithms))
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of one turn's ratio, from all networks: few turns agree by chance."""
+        logarithms = [ratio.logarithms for ratio in self._ratios]
+        squares = sum(statistics.variance(each) * (len(each) - 1) for each in logarithms)
+        return math.sqrt(squares / sum(len(each) - 1 for each in logarithms))
 
     def _build(self, alive: Alive) -> nn.Module:
         chooser, step = self._costing.chooser, self._step

@@ -62,12 +62,14 @@ class Found:
         binding: The budget that forbids to prune less; None if nothing is pruned.
         time_budget: The budget of time in seconds, if there is one.
         full_seconds: What the full network takes then; None if it is too large to be measured here.
+        time_error: Standard error of the choice's measured time, as a share of it.
     """
 
     best: Candidate
     binding: str | None
     time_budget: Budget | None = None
     full_seconds: float | None = None
+    time_error: float = 0.0
 
 
 @dataclass(frozen=True)

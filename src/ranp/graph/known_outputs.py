@@ -176,6 +176,21 @@ def _repeat(x: FakeTensor, times: Sequence[int]) -> Any:
     return _empty(x, [size * number for size, number in zip(x.shape, times, strict=True)])
 
 
+def _arithmetic(x: FakeTensor, other: Any) -> Any:
+    is_number = isinstance(other, (int, float))
+    fits = _is_row_major(x) and (is_number or (_is_like(other, x) and _is_row_major(other)))
+    return fake_empty_like(x) if fits else None
+
+
+def _pad(x: FakeTensor, padding: Sequence[int], *_: Any) -> Any:
+    pairs = [*zip(padding[::2], padding[1::2], strict=True)][::-1]  # the last dimension comes first
+    kept = x.dim() - len(pairs)
+    if kept < 0 or min(padding, default=-1) < 0 or not _is_row_major(x):
+        return None
+    sizes = [size + sum(pair) for size, pair in zip(x.shape[kept:], pairs, strict=True)]
+    return _empty(x, (*x.shape[:kept], *sizes))
+
+
 def _add_product(x: FakeTensor, left: Any, right: Any) -> Any:
     shape = (left.shape[0], right.shape[1])
     fits = left.shape[1] == right.shape[0] and tuple(x.shape) == shape[1:]
@@ -194,6 +209,8 @@ _ACTIVATION_GRADIENTS = (
     *("sigmoid", "tanh", "softplus"),
 )
 _RULES: dict[str, Callable[..., Any]] = {
+    **{f"aten::{name}": _arithmetic for name in ("add", "sub", "mul", "div")},
+    "aten::constant_pad_nd": _pad,
     **{f"aten::{name}_backward": _elementwise_backward for name in _ACTIVATION_GRADIENTS},
     "aten::convolution": _convolution,
     "aten::batch_norm": _channel_norm,

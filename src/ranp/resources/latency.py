@@ -111,7 +111,7 @@ def measure_ratio(
         shape: Shape of the batch.
         mode: "train" or "inference".
         enough: Whether a ratio is known well enough; asked after every turn but the first few.
-        most_seconds: After so much time, and at least two turns, it is taken as it is.
+        most_seconds: After so much time, and the first few turns, it is taken as it is.
     """
     models = {"this": this, "reference": reference}
     logarithms: list[float] = []
@@ -120,12 +120,10 @@ def measure_ratio(
         took = measure_latency(models, shape, mode=mode, repetitions=1, warm_up=not logarithms)
         turns = zip(took["this"].seconds, took["reference"].seconds, strict=True)
         logarithms += [math.log(one / other) for one, other in turns]
-        if len(logarithms) < 2:
+        if len(logarithms) < _FEWEST_TURNS:
             continue
         ratio = Ratio(tuple(logarithms))
-        if len(logarithms) >= _FEWEST_TURNS and enough(ratio):
-            return ratio
-        if time.perf_counter() > until:
+        if enough(ratio) or time.perf_counter() > until:
             return ratio
 
 
