@@ -25,8 +25,9 @@ from torch import nn
 from benchmarks._ledger import Ledger, Trained
 from benchmarks._proof_tasks import TASKS
 from ranp.errors import UsageError
-from ranp.experiments.compare import FULL, absolute_budget
-from ranp.experiments.comparing import LoopRuns
+from ranp.experiments.cells import FULL
+from ranp.experiments.loop_runs import LoopRuns
+from ranp.experiments.matching import absolute_budget
 from ranp.experiments.statistics import Difference, compare_paired, holm
 from ranp.fitting import TrainingStep
 from ranp.resources.budgets import parse_budget

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import sys
 import tempfile
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -25,16 +26,23 @@ def run_fresh(program: str, *arguments: object, cwd: Path, **env: str) -> Comple
         cwd: Directory that it runs in.
         env: Environment variables; those that torch reads when it is imported have no effect.
     """
-    words = [str(argument) for argument in arguments]
     with tempfile.TemporaryDirectory() as directory:
-        files = [Path(directory, name) for name in ("stdout", "stderr")]
-        setting = (cwd, {**os.environ, **env}, files)
-        process = FORKS.Process(target=_run, args=(program, words, *setting))
-        process.start()
+        process = start_fresh(program, *arguments, cwd=cwd, printed=Path(directory), **env)
         process.join()
-        printed = [file.read_text() for file in files]
+        printed = [Path(directory, name).read_text() for name in ("stdout", "stderr")]
     assert process.exitcode is not None
-    return CompletedProcess(words, process.exitcode, *printed)
+    return CompletedProcess([*map(str, arguments)], process.exitcode, *printed)
+
+
+def start_fresh(
+    program: str, *arguments: object, cwd: Path, printed: Path, **env: str
+) -> ForkServerProcess:
+    """Starts what `run_fresh` runs; prints to the files `stdout` and `stderr` of a directory."""
+    files = [printed / name for name in ("stdout", "stderr")]
+    setting = (cwd, {**os.environ, **env}, files)
+    process = FORKS.Process(target=_run, args=(program, [*map(str, arguments)], *setting))
+    process.start()
+    return process
 
 
 def _run(

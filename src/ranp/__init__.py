@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         TraceError,
         UsageError,
     )
-    from ranp.experiments.comparing import LoopComparison, compare
+    from ranp.experiments.loop_runs import LoopComparison, compare
     from ranp.exporting import Exported, export
     from ranp.graph import ChannelGraph
     from ranp.pruning import METHODS, Scores, register_method
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "ranp.api": ("Fit", "Result", "fit", "plan", "prune", "score", "search", "trace"),
     "ranp.errors": ("InfeasibleError", "IntegrityError", "RanpError", "TraceError", "UsageError"),
-    "ranp.experiments.comparing": ("LoopComparison", "compare"),
+    "ranp.experiments.loop_runs": ("LoopComparison", "compare"),
     "ranp.trials.race": ("RaceResult", "race"),
     "ranp.exporting": ("Exported", "export"),
     "ranp.graph": ("ChannelGraph",),

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import ranp as library
+from ranp.cli import app
 from ranp.slimming import load_weights
 from ranp.training.inference import load_run
 from tests.cli.factories import small
@@ -17,13 +19,20 @@ from tests.cli.factories import small
 SMALL = "tests.cli.factories:small"
 
 
-@pytest.fixture
-def pruned(ranp, tmp_path) -> Path:
+@pytest.fixture(scope="module")
+def pruned_once(tmp_path_factory) -> Path:
     """What `ranp prune --out` leaves of a small network."""
-    out = tmp_path / "slim"
+    out = tmp_path_factory.mktemp("pruned") / "slim"
     arguments = ("--sparsity", "0.5", "--method", "layerwise", "--input", "1,1,8,8,8")
-    assert ranp("prune", SMALL, *arguments, "--out", out, "-q").code == 0
+    command = ["prune", SMALL, *arguments, "--out", str(out), "-q"]
+    assert CliRunner().invoke(app, command).exit_code == 0
     return out
+
+
+@pytest.fixture
+def pruned(pruned_once, tmp_path) -> Path:
+    """A copy that may be changed."""
+    return shutil.copytree(pruned_once, tmp_path / "slim")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -23,12 +24,18 @@ def write_pair(points_path, labels_path, shape):
     np.savetxt(labels_path, shape.labels - shape.category.first + 1, fmt="%d")
 
 
-@pytest.fixture
-def v0(tmp_path):
+@pytest.fixture(scope="module")
+def written_once(tmp_path_factory):
+    root = tmp_path_factory.mktemp("v0")
     for number, shape in enumerate(SHAPES):
-        folder = tmp_path / shape.category.synset
+        folder = root / shape.category.synset
         write_pair(folder / f"points/{number}.pts", folder / f"points_label/{number}.seg", shape)
-    return tmp_path
+    return root
+
+
+@pytest.fixture
+def v0(written_once, tmp_path):
+    return shutil.copytree(written_once, tmp_path, dirs_exist_ok=True)
 
 
 @pytest.fixture

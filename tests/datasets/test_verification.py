@@ -31,6 +31,7 @@ def check_with_bug(number: int) -> Checked:
     return Checked(str(1 // number))
 
 
+@pytest.mark.usefixtures("forks")  # a pool for every one that dies
 @pytest.mark.parametrize("workers", [1, 2])
 def test_results_come_in_order_whatever_dies(workers):
     ticks = []

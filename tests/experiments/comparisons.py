@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ranp.experiments.compare import Design
 from ranp.experiments.evaluation import evaluate
+from ranp.experiments.recipe_runs import RecipeRuns
 from ranp.resources.budgets import Budget
 from ranp.training.config import load_config
 from ranp.trials.store import Store
@@ -45,14 +45,16 @@ def outcome(cell: Mapping[str, Any], accuracy: float | str) -> dict[str, Any]:
     }
 
 
-def design(methods: Sequence[str], seeds: int, budgets: Sequence[str] = tuple(BUDGETS)) -> Design:
+def design(
+    methods: Sequence[str], seeds: int, budgets: Sequence[str] = tuple(BUDGETS)
+) -> RecipeRuns:
     config = load_config("hippocampus-unet3d")
     chosen = {text: BUDGETS[text] for text in budgets}
-    return Design(config, tuple(methods), chosen, tuple(range(seeds)))
+    return RecipeRuns(config, tuple(methods), chosen, tuple(range(seeds)))
 
 
 def filled(
-    directory: Path, plan: Design, accuracies: Mapping[str, Sequence[float | str | None]]
+    directory: Path, plan: RecipeRuns, accuracies: Mapping[str, Sequence[float | str | None]]
 ) -> Store:
     """A store with results: by method, an accuracy or another outcome for each seed."""
     store = Store(directory)

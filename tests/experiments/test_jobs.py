@@ -11,8 +11,8 @@ from safetensors.numpy import load_file
 
 from ranp.errors import RanpError, UsageError
 from ranp.experiments.cells import TrainingCells
-from ranp.experiments.compare import Design
 from ranp.experiments.jobs import Jobs, complete_cells, parse_jobs
+from ranp.experiments.recipe_runs import RecipeRuns
 from ranp.resources.budgets import Budget
 from ranp.trials.store import Store
 from tests.fresh import FORKS
@@ -133,7 +133,7 @@ def test_the_same_cells_bit_for_bit(tiny, crops, tmp_path, jobs, request):
         request.getfixturevalue("local_executor")
     budget = {"params=900": Budget("params", 900)}
     config = tiny(epochs=1, pruning__floor=1)
-    design = Design(config, ("full", "ranp-f", "random"), budget, (0, 1))
+    design = RecipeRuns(config, ("full", "ranp-f", "random"), budget, (0, 1))
     one, several = (
         outcomes(TrainingCells(Store(tmp_path / str(each) / "cells"), crops), design, each)
         for each in (1, jobs)
@@ -141,7 +141,7 @@ def test_the_same_cells_bit_for_bit(tiny, crops, tmp_path, jobs, request):
     assert one == several
 
 
-def outcomes(cells: TrainingCells, design: Design, jobs: Jobs) -> list[tuple[dict, dict]]:
+def outcomes(cells: TrainingCells, design: RecipeRuns, jobs: Jobs) -> list[tuple[dict, dict]]:
     """Results but for their times, and the bytes of weights and optimizer."""
     complete_cells(cells.store, design.cells(), cells, jobs=jobs)
     found = []

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import re
 import signal
@@ -26,6 +25,7 @@ from ranp.files import canonical_json
 from ranp.models import find_network
 from ranp.report.table import ComparisonTable
 from ranp.trials.store import Store
+from tests.fresh import FORKS
 from tests.report.tables import tables_of
 
 NAMES = {
@@ -199,7 +199,14 @@ def test_a_second_run_computes_nothing_and_gives_the_same_files(small):
     assert [path.read_bytes() for path in files] == before
 
 
-def test_rows_of_other_code_are_marked(small):
+@pytest.fixture
+def unpictured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are files, and nothing is drawn: that takes most of the time."""
+    drawing = "ranp.experiments.reproduce.fig_retained.draw_retained_ratio"
+    monkeypatch.setattr(drawing, lambda path, table: path.write_bytes(b""))
+
+
+def test_rows_of_other_code_are_marked(small, unpictured):
     of_smoke, out = small
     table, _ = reproduce("fig-retained", of_smoke, out)
     assert not any("other code" in text for text in table.about)
@@ -294,8 +301,8 @@ def begin(directory: Path) -> None:
     reproduce("fig-retained", study(directory, resources_only=True), directory / "out")
 
 
-def test_killed_half_way_and_started_again_nothing_is_computed_twice(tmp_path):
-    process = multiprocessing.get_context("spawn").Process(target=begin, args=(tmp_path,))
+def test_killed_half_way_and_started_again_nothing_is_computed_twice(tmp_path, unpictured):
+    process = FORKS.Process(target=begin, args=(tmp_path,))
     process.start()
     while len(records := list(tmp_path.glob("cells/*/record.json"))) < 2:
         assert process.is_alive()

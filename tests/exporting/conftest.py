@@ -20,7 +20,7 @@ def unet() -> nn.Module:
 
 def monai_unet() -> nn.Module:
     nets = pytest.importorskip("monai.networks.nets")
-    return nets.UNet(3, 1, 2, channels=(4, 8, 16), strides=(2, 2))
+    return nets.UNet(3, 1, 2, channels=(4, 8), strides=(2,))
 
 
 def small_i3d() -> nn.Module:

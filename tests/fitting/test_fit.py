@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -18,12 +18,13 @@ from ranp.fitting.costing import CPU_MARGIN
 from ranp.fitting.target import batch_like
 from ranp.fitting.training_step import TrainingStep
 from ranp.pipeline import Scoring
-from ranp.pruning import make_forward
+from ranp.pruning import Choice, make_forward
 from ranp.pruning.batches import no_forward
 from ranp.pruning.search import DELTA
 from ranp.report.page import write_report
 from ranp.resources.step_model import StepModel
 from ranp.resources.training_memory import LOSS_MARGIN, LossNotCounted
+from ranp.slimming import slim_model
 from tests.pruning.nets import given_back
 from tests.resources.allocator import step_peak
 
@@ -166,15 +167,15 @@ def test_no_other_method_of_the_table_keeps_more_neurons(tied, resource, model, 
     assert kept == sum(len(layer.kept) for layer in result.plan.layers.values())
     assert result.figures["slim"][resource] <= result.budgets[0].limit
 
+    graph = result.chooser.graph
     for name in names:
-        options = {"method": name, "graph": result.chooser.graph}
-        more = (0.01 * step for step in range(99, -1, -1))
-        for sparsity in more:
-            with suppress(InfeasibleError):
-                plan = ranp.plan(model, result.scores, sparsity=sparsity, **options)
-                if sum(len(layer.kept) for layer in plan.layers.values()) > kept:
-                    break
-        assert COST[resource](plan.apply(model)) > result.budgets[0].limit
+        chooser = replace(result.chooser, choice=Choice.make(name))
+        for step in range(99, -1, -1):
+            alive = chooser.choose(0.01 * step)
+            is_feasible = not graph.empty_layers(alive)
+            if is_feasible and sum(map(len, graph.kept(alive).values())) > kept:
+                break
+        assert COST[resource](slim_model(model, graph, alive)) > result.budgets[0].limit
 
 
 @pytest.mark.parametrize("method", ["thin", "power"])

@@ -38,9 +38,8 @@ def test_slim_equals_masked(case: Case) -> None:
         graph = build_graph(model, case.inputs())
     removable = sum(int(graph.removable[layer.neurons].sum()) for layer in graph.layers.values())
     assert removable >= case.share * graph.neurons
-    for share in (0.5, 0.8):
-        alive = random_alive(graph, share)
-        result = compare(model, graph, alive, case.inputs(), both_ends=case.both_ends)
-        assert result.error <= 1e-10
-        assert result.variation > 1e-6
-        assert not removable or result.effect > 1e-6
+    alive = random_alive(graph, 0.5)
+    result = compare(model, graph, alive, case.inputs(), both_ends=case.both_ends)
+    assert result.error <= 1e-10
+    assert result.variation > 1e-6
+    assert not removable or result.effect > 1e-6

@@ -19,6 +19,15 @@ class Plain(nn.Module):
         return self.last(self.dropout(torch.relu(self.first(x))))
 
 
+class Normed(Plain):
+    """The same with batch norm and dropout: statistics and random numbers in every step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(self.first, nn.BatchNorm3d(4))
+        self.dropout = nn.Dropout(0.5)
+
+
 class Dropped(Plain):
     """The same with dropout, which needs random numbers in every step."""
 

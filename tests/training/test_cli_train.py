@@ -18,6 +18,7 @@ from ranp.training.config import load_config
 from ranp.training.job import Job, claim
 from ranp.training.networks import build_network
 from ranp.training.run import train
+from tests.fresh import start_fresh
 
 ROOT = Path(__file__).parents[2]
 RECIPE = "hippocampus-unet3d"
@@ -292,19 +293,18 @@ def train_in_background(crops: Path, run: Path, *more: str) -> subprocess.Popen[
     )
 
 
-def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
-    while not path.exists():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
-
-
 def test_sigterm_writes_a_checkpoint_and_exits_with_143(crops, tmp_path):
-    run = tmp_path / "run"
-    process = train_in_background(crops, run, *SMALL[1:3], "--set", "epochs=1000")
-    wait_for(run / "last.safetensors", process)
-    process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 143
+    settings = (*SMALL[:3], "--set", "epochs=1000", "--set", "checkpoint_minutes=0")
+    command = ("train", RECIPE, *settings, "--data", crops, "--out", tmp_path / "run")
+    main = "from ranp.cli import main; main()"
+    process = start_fresh(main, *command, cwd=ROOT, printed=tmp_path)
+    while not (tmp_path / "run" / "last.safetensors").exists():
+        assert process.is_alive()
+        time.sleep(0.02)
+    process.terminate()
+    process.join(60)
+    errors = (tmp_path / "stderr").read_text()
+    assert process.exitcode == 143
     assert "the same command with --resume auto goes on from there" in errors
 
 

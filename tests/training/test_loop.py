@@ -13,7 +13,7 @@ from ranp.training.job import Job
 from ranp.training.listeners import Listener
 from ranp.training.loop import Diverged, Trainer
 from ranp.training.run import averaged, train
-from tests.training.networks import Plain
+from tests.training.networks import Normed, Plain
 from tests.training.test_resume import Recorder, assert_same_weights, weights
 
 
@@ -47,17 +47,16 @@ def test_recomputation_changes_memory_alone(tmp_path, crops, tiny):
     [
         {"precision": "bf16"},
         {"channels_last": True},
-        {"clip": 0.1},
-        {"optimizer__name": "adam", "optimizer__amsgrad": True},
+        {"clip": 0.1, "optimizer__name": "adam", "optimizer__amsgrad": True},
     ],
-    ids=["bf16", "channels_last", "clip", "amsgrad"],
+    ids=["bf16", "channels_last", "clip and amsgrad"],
 )
 def test_options_train_and_resume(tmp_path, crops, tiny, changes):
     from tests.training.test_resume import Crash, CrashAt
 
-    config = tiny(epochs=1, **changes)
-    train(Job(config, tmp_path / "whole", crops))
-    job = Job(config, tmp_path / "broken", crops)
+    config = tiny(epochs=1, network__options={}, **changes)
+    train(Job(config, tmp_path / "whole", crops, factory=Normed))
+    job = Job(config, tmp_path / "broken", crops, factory=Normed)
     with pytest.raises(Crash):
         train(job, listener=CrashAt(2))
     train(job, resume=True)

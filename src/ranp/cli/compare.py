@@ -82,7 +82,7 @@ def _compare_loop(
     cells: CellOptions,
     output: Output,
 ) -> dict[str, Any]:
-    from ranp.experiments.comparing import compare
+    from ranp.experiments.loop_runs import compare
     from ranp.resources.budgets import split_budgets
 
     with resume_hint():
@@ -117,14 +117,10 @@ def _compare_recipe(
     output: Output,
 ) -> dict[str, Any]:
     from ranp.experiments.cells import TrainingCells
-    from ranp.experiments.compare import (
-        checked_methods,
-        make_design,
-        parse_budget_text,
-        seconds_left,
-    )
     from ranp.experiments.evaluation import evaluate
     from ranp.experiments.jobs import complete_cells
+    from ranp.experiments.matching import checked_methods, parse_budget_text
+    from ranp.experiments.recipe_runs import make_recipe_runs, seconds_left
 
     # All that can be refused at once is, before anything is written.
     jobs = cells.parse_jobs()
@@ -133,19 +129,19 @@ def _compare_recipe(
         parse_budget_text(text)
     factory = load_factory(training.network)
     store = cells.open_store(out / "cells", TrainingCells)
-    runs = TrainingCells(store, training.directory, factory)
-    design = make_design(runs, config, names, budgets, seeds)
+    training_cells = TrainingCells(store, training.directory, factory)
+    runs = make_recipe_runs(training_cells, config, names, budgets, seeds)
     output.say(f"Comparison: {out}")
 
     def describe(cell: Cell, done: int, total: int) -> tuple[str, str]:
-        left = seconds_left(design, store)
+        left = seconds_left(runs, store)
         rest = "" if left is None else f", about {_duration(left)} left"
         about = f"{_name(cell)}{rest}"
         return about, f"run {done + 1} of {total}: {about}"
 
     with cell_progress(output, "runs", describe) as on_cell:
-        complete_cells(store, design.cells(), runs, on_cell, jobs)
-    return evaluate(design, store)
+        complete_cells(store, runs.cells(), training_cells, on_cell, jobs)
+    return evaluate(runs, store)
 
 
 def _name(cell: Cell) -> str:

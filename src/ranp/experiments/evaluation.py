@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ranp.experiments.cells import FULL, store_budget
+from ranp.experiments.matching import SAME_AT_A_BUDGET
 from ranp.experiments.statistics import (
     Difference,
     compare_paired,
@@ -23,14 +24,11 @@ from ranp.files import write_sealed_json, write_text
 from ranp.report.comparison import render_comparison
 from ranp.report.comparison_tables import markdown, page, runs_csv, summary_csv
 from ranp.trials.race import THIN
-from ranp.trials.store import Cell, Store, versions
+from ranp.trials.store import Store, versions
 
 if TYPE_CHECKING:
-    from ranp.experiments.compare import Design
-    from ranp.experiments.comparing import LoopRuns
-
-SAME_AT_A_BUDGET = {"flat": "layerwise", THIN: "layerwise"}
-"""One width for all layers and the same share of every layer are the same at the same cost."""
+    from ranp.experiments.loop_runs import LoopRuns
+    from ranp.experiments.recipe_runs import RecipeRuns
 
 UNEQUAL = 0.05
 """Deviation from a budget above which a comparison carries a caution."""
@@ -45,12 +43,7 @@ _MEANS = (
 )
 
 
-def distinct(cells: Iterable[Cell]) -> list[Cell]:
-    """Return cells in their order, each once."""
-    return list({repr(cell): cell for cell in cells}.values())
-
-
-def evaluate(runs: Design | LoopRuns, store: Store) -> dict[str, Any]:
+def evaluate(runs: RecipeRuns | LoopRuns, store: Store) -> dict[str, Any]:
     """Return what came out as plain values: all methods at every budget.
 
     Runs that are not complete are left out, and counted.
@@ -117,7 +110,7 @@ def write_comparison(result: Mapping[str, Any], out: Path, command: str) -> list
 
 
 def _at_budget(
-    runs: Design | LoopRuns, text: str, by_method: Mapping[str, Mapping[int, dict[str, Any]]]
+    runs: RecipeRuns | LoopRuns, text: str, by_method: Mapping[str, Mapping[int, dict[str, Any]]]
 ) -> dict[str, Any]:
     """Return all methods at one budget."""
     accuracies = {

@@ -14,7 +14,7 @@ from ranp.report.table import csv_text, markdown_table
 from ranp.report.terminal import numbers, table
 
 Result = Mapping[str, Any]
-"""What `ranp.experiments.compare.evaluate` returns, or the same read from JSON."""
+"""What `ranp.experiments.evaluation.evaluate` returns, or the same read from JSON."""
 
 _METRICS = {"dice": "Dice", "miou": "mIoU", "top1": "top-1", "top5": "top-5"}
 

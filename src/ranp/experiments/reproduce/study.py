@@ -9,8 +9,8 @@ from typing import Any
 
 from ranp.errors import UsageError
 from ranp.experiments.cells import TrainingCell, TrainingCells, data_fingerprint
-from ranp.experiments.evaluation import distinct
 from ranp.experiments.jobs import Jobs, complete_cells
+from ranp.experiments.matching import distinct
 from ranp.experiments.paper import printed
 from ranp.experiments.reproduce.choices import STATISTICS, Amount, Choices
 from ranp.experiments.reproduce.scales import FOUR, Pair, Scale, input_shape

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ranp.errors import first_of
-from ranp.experiments.evaluation import distinct
+from ranp.experiments.matching import distinct
 from ranp.experiments.paper import RESOURCES, printed
 from ranp.experiments.reproduce.choices import Amount
 from ranp.experiments.reproduce.scales import Pair

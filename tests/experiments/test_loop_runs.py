@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ranp.errors import UsageError
-from ranp.experiments.comparing import compare
+from ranp.experiments.loop_runs import compare
 
 SHAPE = (1, 1, 12, 12)
 

@@ -4,14 +4,10 @@ import pytest
 
 from ranp.errors import UsageError
 from ranp.experiments.cells import TrainingCells, store_budget
-from ranp.experiments.compare import (
-    absolute_budget,
-    make_design,
-    parse_budget_text,
-    seconds_left,
-)
 from ranp.experiments.evaluation import evaluate
 from ranp.experiments.jobs import complete_cells
+from ranp.experiments.matching import absolute_budget, parse_budget_text
+from ranp.experiments.recipe_runs import make_recipe_runs, seconds_left
 from ranp.report.comparison_tables import sentences
 from ranp.resources import Costs
 from ranp.resources.counting import LayerCost
@@ -70,17 +66,17 @@ def test_a_budget_that_the_full_network_keeps_is_refused(text):
         absolute_budget(text, FULL)
 
 
-def test_a_design_is_checked_and_put_in_figures(tiny, crops, tmp_path):
+def test_runs_are_checked_and_put_in_figures(tiny, crops, tmp_path):
     cells = TrainingCells(Store(tmp_path), crops)
     tenth = ["params=10%"]
-    plan = make_design(cells, tiny(seed=4), ["full", "ranp-f", "full"], tenth, 2)
+    plan = make_recipe_runs(cells, tiny(seed=4), ["full", "ranp-f", "full"], tenth, 2)
     assert plan.methods == ("full", "ranp-f") and plan.seeds == (4, 5)
     parameters = sum(p.numel() for p in build_network(tiny().network).parameters())
     assert plan.budgets["params=10%"].limit == pytest.approx(parameters / 10)
     with pytest.raises(UsageError, match=r"unknown method 'ramp-f'.*'ranp-f'"):
-        make_design(cells, tiny(), ["ramp-f"], tenth, 1)
+        make_recipe_runs(cells, tiny(), ["ramp-f"], tenth, 1)
     with pytest.raises(UsageError, match="at least one method that prunes"):
-        make_design(cells, tiny(), ["full"], tenth, 1)
+        make_recipe_runs(cells, tiny(), ["full"], tenth, 1)
 
 
 def test_cells_come_seed_by_seed_and_each_once():

@@ -14,14 +14,15 @@ from rich.console import RenderableType
 from ranp.display import plain
 from ranp.errors import UsageError
 from ranp.experiments.cells import FULL
-from ranp.experiments.compare import (
+from ranp.experiments.evaluation import evaluate
+from ranp.experiments.jobs import Jobs, complete_cells
+from ranp.experiments.matching import (
     REFERENCE,
     absolute_budget,
     checked_methods,
     choose_reference,
+    distinct,
 )
-from ranp.experiments.evaluation import distinct, evaluate
-from ranp.experiments.jobs import Jobs, complete_cells
 from ranp.graph import ExampleInput
 from ranp.pruning import Choice, Coupling, Floor, find_method
 from ranp.report.comparison_tables import terminal
