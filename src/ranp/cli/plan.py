@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ranp.cli._networks import NetworkOptions
+from ranp.cli._networks import LoaderOption, NetworkOptions
 from ranp.cli._options import ChoiceOptions, Output, grouped
 
 
@@ -21,6 +21,7 @@ def command(
     choosing: ChoiceOptions,
     output: Output,
     out: Annotated[Path, typer.Option("--out", help="File for the plan.")] = Path("plan.json"),
+    data: LoaderOption = None,
 ) -> None:
     """Decide from scores which neurons are kept."""
     from ranp.files import ensure_directory
@@ -30,7 +31,7 @@ def command(
 
     ensure_directory(out.parent)
     loaded = Scores.load(scores)
-    net = named.load()
+    net = named.load(data)
     choice = choosing.choice(net)
     traced = net.trace(None, choosing.protect)
     with output.infeasible_as_json(net.name, choice.method.name, sparsity):
