@@ -27,6 +27,7 @@ def command(
     from ranp.files import ensure_directory
     from ranp.pipeline import Scoring, make_chooser, make_plan
     from ranp.pruning import Scores
+    from ranp.pruning.allocation import thin_layers
     from ranp.report.terminal import plan_summary
 
     ensure_directory(out.parent)
@@ -38,6 +39,9 @@ def command(
         chooser = make_chooser(traced, choice, Scoring(scores=loaded))
         plan = make_plan(chooser, sparsity, traced.protect, net.name)
     plan.save(out)
-    summary = {**plan.summary(), "plan": str(out)}
+    warnings = thin_layers(chooser.graph, plan.alive(chooser.graph))
+    summary = {**plan.summary(), "warnings": warnings, "plan": str(out)}
     output.show(summary, plan_summary(plan.method, plan.costs, plan.layers))
+    for warning in warnings:
+        output.say(warning)
     output.say(f"Plan in {out}. Next: ranp.Plan.load({str(out)!r}).apply(model) in Python.")
