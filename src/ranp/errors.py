@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 Row = TypeVar("Row")
@@ -46,6 +48,26 @@ class TraceError(RanpError):
     """The model cannot be traced: an operation without a rule, or a forward that raises."""
 
     exit_code = 5
+
+
+_AS_OPTIONS = ContextVar("settings are options of a command", default=False)
+
+
+@contextmanager
+def settings_as_options() -> Iterator[None]:
+    """Let messages name settings as the command line takes them (see `name_settings`)."""
+    before = _AS_OPTIONS.set(True)
+    try:
+        yield
+    finally:
+        _AS_OPTIONS.reset(before)
+
+
+def name_settings(**settings: object) -> str:
+    """Return settings as a user gives them: `floor='auto'`, or `--floor auto` to a command."""
+    if _AS_OPTIONS.get():
+        return " ".join(f"--{name} {value}" for name, value in settings.items())
+    return ", ".join(f"{name}={value!r}" for name, value in settings.items())
 
 
 _MOST = 5

@@ -230,6 +230,7 @@ class PruningFile(File):
     measured: dict[Literal["full", "slim"], MeasuredStep] = Field(default_factory=dict)
     timelines: dict[str, Timeline] = Field(default_factory=dict)
     fit: _Fit | None = None
+    warnings: list[str] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _go_together(self) -> PruningFile:

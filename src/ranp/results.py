@@ -66,7 +66,8 @@ class Result:
             self.scores.save(out / "scores.safetensors")
             names.append("scores.safetensors")
         files = {name: out / name for name in names}
-        write_record(out, make_record(self.chooser, self.plan, files=files, **about))
+        about = {"files": files, "shortfall": self.shortfall, **about}
+        write_record(out, make_record(self.chooser, self.plan, **about))
         return out
 
     def as_widths(self) -> Widths:
@@ -82,7 +83,7 @@ class Result:
     def summary(self) -> dict[str, Any]:
         """Return the plan as plain values, for JSON."""
         short = {} if self.shortfall is None else {"shortfall": self.shortfall}
-        return {**self.plan.summary(), **short}
+        return {**self.plan.summary(), **short, "warnings": self.warnings}
 
     def __rich__(self) -> RenderableType:
         """Return kept neurons of every layer, costs before and after, notes of the tracing."""

@@ -17,6 +17,7 @@ from ranp.cli._networks import Network
 from ranp.cli._options import Device, Optimizer, ScoringOptions
 from ranp.cli._scoring import open_source
 from ranp.datasets import DATASETS
+from ranp.errors import name_settings, settings_as_options
 from ranp.models import find_network, network_names
 from ranp.progress import ScoringBar, format_rate
 from ranp.pruning import Scores
@@ -212,7 +213,8 @@ def test_search(ranp, tmp_path):
     largest = outcome.json["max_sparsity"]
     pruned = ranp("prune", SMALL, *INPUT, *DATA, "--sparsity", largest, "--json")
     found = {"max_sparsity": largest, "max_sparsity_coupled": largest, "rule": "paper"}
-    made = {name: value for name, value in pruned.json.items() if name != "shortfall"}
+    made = dict(pruned.json)
+    del made["shortfall"], made["warnings"]
     assert outcome.json == {**made, **found}
     assert pruned.json["shortfall"].startswith("75.0 % of the neurons are removed, 87.5 % were")
     arguments = ["plan", SMALL, scores, *INPUT, "--out", tmp_path / "p.json", "--sparsity"]
@@ -548,3 +550,25 @@ def test_a_plan_made_in_python_asks_for_its_network(ranp, tmp_path):
     made.save(tmp_path)
     refused = ranp("bench", tmp_path / "plan.json")
     assert refused.code == 2 and "--network package.module:factory" in refused.err
+
+
+def test_messages_name_options(ranp, tmp_path, caplog):
+    """Where Python is told floor='auto', a command is told --floor auto."""
+    scored = ("prune", "tests.cli.factories:ten_neurons", *INPUT, *DATA, "--out", tmp_path)
+    thin = ranp(*scored, "--sparsity", "0.5", "--json")
+    said = "keeps a single channel; prune less, or give --floor auto"
+    assert thin.code == 0 and said in thin.json["warnings"][0] and said in caplog.text
+    assert said in (tmp_path / "report.html").read_text(encoding="utf-8")
+    refused = ranp(*scored, "--flops", "15%")
+    assert refused.code == 3 and refused.err.rstrip().endswith("; --floor 1 would")
+    assert name_settings(coupling="mean", floor="auto") == "coupling='mean', floor='auto'"
+    with settings_as_options():
+        assert name_settings(coupling="mean", floor="auto") == "--coupling mean --floor auto"
+
+
+@pytest.mark.parametrize("command", ["profile", "inspect"])
+def test_a_loader_tells_the_input_and_goes_on_to_the_next_command(ranp, command):
+    shown = ranp(command, SMALL, *DATA, "--json")
+    assert shown.json == ranp(command, SMALL, *INPUT, "--json").json
+    (hint,) = [line for line in shown.err.splitlines() if line.startswith("Next: ranp ")]
+    assert hint == f"Next: ranp prune {SMALL} --flops 10% {' '.join(DATA)}"

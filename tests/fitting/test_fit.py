@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -286,6 +288,36 @@ def test_the_coupling_that_suits_the_network_is_tried_unless_a_method_is_named(l
     assert ways(GroupNormed(), floor=2) == {("paper", 2), ("mean", 2)}
     assert ways(model) == ways(GroupNormed(), method="ranp-f") == {("paper", 0)}
     assert ways(GroupNormed(), coupling="sum") == {("sum", 0)}
+
+
+def test_a_loss_without_a_name_is_shown_by_its_line(model, loader):
+    unnamed = lambda output, target: F.cross_entropy(output, target)  # noqa: E731
+    here = f"lambda at {Path(__file__).name}:{unnamed.__code__.co_firstlineno}"
+    losses = {here: unnamed, "cross_entropy": partial(F.cross_entropy, reduction="sum")}
+    losses["CrossEntropyLoss"] = nn.CrossEntropyLoss()
+    for name, loss in losses.items():
+        fitted = ranp.fit(model, loader, loss, flops="50%", method="layerwise", **STEP)
+        assert fitted.loss == name
+    by_forward = ranp.fit(
+        model, loader, forward=lambda net, xy: net(xy[0]).sum(), flops="50%", method="layerwise"
+    )
+    assert re.fullmatch(rf"lambda at {Path(__file__).name}:\d+", by_forward.loss)
+
+
+def test_couplings_that_make_no_difference_share_a_row(loader, loss):
+    fitted = ranp.fit(GroupNormed(), loader, loss, flops="50%", **STEP)
+    first = fitted.methods[0]
+    tied = replace(first, settings={"coupling": "mean", "floor": "auto"})
+    paper = replace(tied, settings={"coupling": "paper", "floor": 0}, sparsity=0.25)
+    fewer = replace(paper, neurons=paper.neurons - 1)
+
+    def shown(*tried):
+        rows = replace(fitted, methods=tried).method_rows()
+        return [(row["method"], row["sparsity"]) for row in rows]
+
+    name, at = tied.method, f"{tied.sparsity:.4f}"
+    assert shown(tied, paper) == [(name, at)]
+    assert shown(tied, fewer) == [(f"{name}, coupling mean", at), (name, "0.2500")]
 
 
 def test_what_a_method_cannot_reach_names_the_coupling_that_can(loader, loss):

@@ -62,6 +62,6 @@ def test_the_report_marks_phases_and_names_holders():
     assert 0 < chart.marks[0].at < chart.marks[1].at < chart.width
     held = peak_holders(record)
     full = dict(record["timelines"]["full"]["holders"])
-    assert held.headings == ["layer", "full, MB", "slim, MB"]
+    assert held.headings == ["layer", "full, MiB", "slim, MiB"]
     assert {row[0] for row in held.rows} >= {name for name in full if name}
     assert "in the backward pass" in held.about

@@ -116,10 +116,17 @@ def test_frontiers_join_what_is_reached_at_the_least_cost_and_end_at_the_full_ne
 def test_no_two_names_look_alike_when_their_middle_is_cut(names):
     cut = set()
     for name, tail in tails_of(names).items():
-        cut.add((name[: 20 - tail], name[-tail:]) if tail and len(name) > 20 else name)
+        cut.add((name[: 22 - tail], name[-tail:]) if tail and len(name) > 22 else name)
     assert len(cut) == len(set(names))
+
+
+def test_names_are_cut_after_a_dot():
+    names = [f"upsamples.{i}.conv_block.conv{j}.conv" for i in range(3) for j in (1, 2)]
+    assert set(tails_of(names).values()) == {len("conv1.conv")}
+    # Not where that would hide what tells two names apart.
+    assert tails_of(["a" * 12 + f".b{i}.cc.ddd" for i in "xy"])["a" * 12 + ".bx.cc.ddd"] == 9
 
 
 def test_names_that_differ_in_their_middle_alone_are_not_cut():
     names = [f"model.1.submodule.{i}.submodule.1.conv" for i in range(12)]
-    assert set(tails_of([*names, "head"]).values()) == {0, 10}
+    assert set(tails_of([*names, "head"]).values()) == {0, 11}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import subprocess
@@ -10,6 +11,7 @@ import time
 from itertools import pairwise
 
 import pytest
+import torch
 from torch import nn
 
 import ranp
@@ -194,6 +196,18 @@ def test_the_page_of_a_fit_says_first_what_the_terminal_says(tmp_path):
     assert "Activation memory" not in answers
     terminal = str(fitted)
     assert all(memory[key] in terminal for key in ("full", "slim", "budget"))
+
+
+def test_the_page_repeats_what_was_warned_of(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv3d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv3d(8, 4, 1))
+    loader = [(torch.rand(1, 1, 8, 8, 8), torch.randint(4, (1, 8, 8, 8)))]
+    thin = ranp.prune(model, loader, nn.functional.cross_entropy, sparsity=8 / 12)
+    assert [len(layer.kept) for layer in thin.plan.layers.values()] == [1, 4]
+    thin.save(tmp_path)
+    shown = html.unescape(text_of(write_report(tmp_path)))
+    assert "layer '0' keeps a single channel; prune less, or give floor='auto'" in shown
+    assert "the last layer '2' has 4 classes and reads 1 of 8 channels" in shown
 
 
 def test_errors_name_the_way_out(chooser, tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import sys
 import warnings
 from importlib import import_module
@@ -15,7 +14,7 @@ import typer
 
 from ranp._version import __version__
 from ranp.cli import data, nnunet
-from ranp.errors import RanpError, is_out_of_memory
+from ranp.errors import RanpError, is_out_of_memory, settings_as_options
 from ranp.user_code import load_module
 
 app = typer.Typer(
@@ -50,6 +49,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _ranp(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -66,6 +66,7 @@ def _ranp(
         ),
     ] = None,
 ) -> None:
+    context.with_resource(settings_as_options())
     for name in extensions or ():
         load_module(name, "--import")
 
@@ -131,10 +132,6 @@ def _fail_usage(error: Any) -> NoReturn:
     _fail(f"{message.rstrip('.')}; see '{command} --help'", 2)
 
 
-_SETTING = re.compile(r"\b(coupling|floor|sparsity)=('?)([\w.]+)\2")
-
-
 def _fail(message: str, code: int) -> NoReturn:
-    # What Python is told to set is an option here: floor='auto' is --floor auto.
-    typer.echo("ranp: " + _SETTING.sub(r"--\1 \3", message), err=True)
+    typer.echo(f"ranp: {message}", err=True)
     sys.exit(code)

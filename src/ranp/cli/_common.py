@@ -77,8 +77,8 @@ def next_command(
 
 
 def prune_hint(context: typer.Context, network: Network) -> str:
-    """Return a command that prunes the network; one of the user's own, by a method without data."""
-    if network.spec is not None:
+    """Return a command that prunes the network, without data if no loader is known."""
+    if network.spec is not None or network.batches is not None:
         return next_command(context, "prune", network.name, flops="10%")
     following = next_command(context, "prune", network.name, flops="10%", method="thin")
     return f"{following}\nTo score with your data: --data package.module:loader, no --method."

@@ -30,6 +30,13 @@ NetworkArgument = Annotated[
         "i3d-ucf101) or your own as package.module:factory.",
     ),
 ]
+LoaderOption = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        help="package.module:factory that returns a loader of yours; its batches tell the input.",
+    ),
+]
 
 
 @dataclass(frozen=True)

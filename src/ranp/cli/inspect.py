@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from ranp.cli._common import prune_hint
-from ranp.cli._networks import NetworkOptions
+from ranp.cli._networks import LoaderOption, NetworkOptions
 from ranp.cli._options import Output, ProtectOption, grouped
 
 _NAMES = 36
@@ -14,7 +14,11 @@ _NAMES = 36
 
 @grouped
 def command(
-    context: typer.Context, named: NetworkOptions, output: Output, protect: ProtectOption = None
+    context: typer.Context,
+    named: NetworkOptions,
+    output: Output,
+    protect: ProtectOption = None,
+    data: LoaderOption = None,
 ) -> None:
     """Show which layers are tied to which, and which channels cannot be removed and why."""
     from rich.table import Column
@@ -23,7 +27,7 @@ def command(
     from ranp.recording.topology import describe_layers
     from ranp.report.terminal import folded, numbers, table
 
-    net = named.load()
+    net = named.load(data)
     graph = build_graph(net.model, net.input_shape, protect=protect or ())
     layers = describe_layers(graph)
     result = table(

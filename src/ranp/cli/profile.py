@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from ranp.cli._common import prune_hint
-from ranp.cli._networks import NetworkOptions
+from ranp.cli._networks import LoaderOption, NetworkOptions
 from ranp.cli._options import Optimizer, Output, grouped
 
 
@@ -23,6 +23,7 @@ def command(
         bool, typer.Option("--training", help="Also predict the memory of a training step.")
     ] = False,
     optimizer: Annotated[Optimizer, typer.Option(help="Optimizer of the training step.")] = "adam",
+    data: LoaderOption = None,
 ) -> None:
     """Count the FLOPs, parameters and memory of a network, layer by layer."""
     from rich.console import Group, RenderableType
@@ -31,7 +32,7 @@ def command(
     from ranp.report.terminal import costs_table, memory_table, totals_table
     from ranp.resources import count, predict_training_memory
 
-    net = named.load()
+    net = named.load(data)
     graph = build_graph(net.model, net.input_shape)
     costs = count(net.model, graph, convention=convention)
     result = {"network": net.name, "input": list(net.input_shape), **costs.to_dict()}

@@ -84,14 +84,21 @@ class Fitted:
         return rows
 
     def method_rows(self) -> list[dict[str, str]]:
-        """Return the methods that were tried, as text; "" where one does not reach a budget."""
+        """Return the methods that were tried, as text; "" where one does not reach a budget.
+
+        Couplings that make no difference to a method share a row, which does not name them.
+        """
         resources = dict.fromkeys(["flops", "params", *(b.resource for b in self.budgets)])
-        rows = []
+        alike: dict[Any, list[Tried]] = {}
         for each in self.methods:
+            costs = frozenset((each.figures or {}).items())
+            alike.setdefault((each.method, each.neurons, costs), []).append(each)
+        rows = []
+        for each, *others in alike.values():
             figures = each.figures or {}
             rows.append(
                 {
-                    "method": each.label,
+                    "method": each.method if others else each.label,
                     "neurons": f"{each.neurons:,}" if each.neurons else "",
                     "sparsity": "" if each.sparsity is None else f"{each.sparsity:.4f}",
                     **{n: describe(n, figures[n]) if n in figures else "" for n in resources},
@@ -105,7 +112,7 @@ class Fitted:
             "step": {**self.step.to_dict(), "loss": self.loss},
             "rows": self.rows(),
             "verdict": self.verdict,
-            "methods": self.method_rows() if len(self.methods) > 1 else [],
+            "methods": rows if len(rows := self.method_rows()) > 1 else [],
             "notes": list(self.notes),
         }
 
@@ -141,7 +148,7 @@ def fit_summary(fitted: Fitted, below: RenderableType) -> RenderableType:
     parts: list[RenderableType] = [
         *(_heading(f"Budgets: {fitted.step}, {fitted.loss}"), _budget_table(fitted), "")
     ]
-    if len(fitted.methods) > 1:
+    if len(fitted.method_rows()) > 1:
         parts += [_heading("Neurons that RANP keeps within the budgets, by what it weighs")]
         parts += [_methods_table(fitted), ""]
     if fitted.alternatives:

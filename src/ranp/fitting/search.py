@@ -118,7 +118,7 @@ class Tried:
     def label(self) -> str:
         """The method, with its coupling where that is not the paper's."""
         coupling = self.settings["coupling"]
-        return self.method if coupling == "paper" else f"{self.method}, {coupling}"
+        return self.method if coupling == "paper" else f"{self.method}, coupling {coupling}"
 
     @classmethod
     def of(cls, search: BudgetSearch, found: Found | None) -> Tried:

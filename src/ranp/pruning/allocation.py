@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ranp.errors import first_of
+from ranp.errors import first_of, name_settings
 from ranp.graph import IS_OUTPUT, Alive, ChannelGraph, Layer
 from ranp.pruning.coupling import ChannelGroup
 from ranp.pruning.equations import check_sparsity
@@ -137,7 +137,8 @@ def thin_layers(graph: ChannelGraph, alive: Alive) -> list[str]:
     if single:
         named = first_of([f"'{name}'" for name in single], 1)
         keep = f"layer {named} keeps" if len(single) == 1 else f"layers {named} keep"
-        notes.append(f"{keep} a single channel; prune less, or give floor='auto'")
+        give = name_settings(floor="auto")
+        notes.append(f"{keep} a single channel; prune less, or give {give}")
     heads = {name: int(alive[h.inputs].sum()) for name, h in layers if _is_output(graph, h)}
     short = [
         (left, name)

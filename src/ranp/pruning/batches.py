@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ranp.errors import UsageError
-from ranp.user_code import blame, blamed
+from ranp.user_code import blame, blamed, is_written_here
 
 LossFunction = Callable[[Any, Any], Tensor]
 Forward = Callable[[nn.Module, Any], Tensor]
@@ -65,8 +68,16 @@ def _describe(value: Any) -> str:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Return the name of a function, or of the class of a callable object."""
-    return getattr(function, "__name__", type(function).__name__)
+    """Return the name of a function, or of the class of a callable object; a lambda's line."""
+    function = inspect.unwrap(function)
+    if isinstance(function, partial):
+        return name_of(function.func)
+    name: str = getattr(function, "__name__", type(function).__name__)
+    if name != "<lambda>":
+        return name
+    code = function.__code__
+    at = f" at {Path(code.co_filename).name}:{code.co_firstlineno}"
+    return f"lambda{at if is_written_here(code.co_filename) else ''}"  # a notebook has no lines
 
 
 def no_forward(model: nn.Module, batch: Any) -> Tensor:

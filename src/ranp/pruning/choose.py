@@ -11,7 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ranp.errors import InfeasibleError, IntegrityError, UsageError, check_one_of
+from ranp.errors import (
+    InfeasibleError,
+    IntegrityError,
+    UsageError,
+    check_one_of,
+    name_settings,
+)
 from ranp.graph import Alive, ChannelGraph
 from ranp.pruning.allocation import marginal_costs, network_floors
 from ranp.pruning.choice import Choice
@@ -191,7 +197,8 @@ class Chooser:
             raise InfeasibleError(
                 f"{method.name} at sparsity {sparsity} leaves no neuron in layer "
                 f"'{empty[0]}'{reason}{others}; the largest feasible sparsity is "
-                f"{floor_sparsity(largest)}, or keep neurons in every layer with floor='auto'",
+                f"{floor_sparsity(largest)}, or keep neurons in every layer with "
+                f"{name_settings(floor='auto')}",
                 max_sparsity=largest,
             )
         return alive
@@ -209,17 +216,17 @@ class Chooser:
         coupling, floor = REACHING
         tied = self.with_settings(coupling=coupling, floor=floor)
         with_tied = self.share_removed(tied.choose(sparsity))
-        setting = f"coupling='{coupling}', floor='{floor}'"
+        setting = {"coupling": coupling, "floor": floor}
 
         def reaches(alive: Alive) -> bool:
             return self.share_removed(alive) >= sparsity
 
         more = smallest_sparsity(self, reaches)
-        ways = [] if more is None else [f"sparsity={more:.4f}"]
+        ways = [] if more is None else [name_settings(sparsity=round(more, 4))]
         if with_tied >= sparsity - _TOLERATED_SHORTFALL:
-            ways.insert(0, setting)
+            ways.insert(0, name_settings(**setting))
         elif more is None and (both := smallest_sparsity(tied, reaches)) is not None:
-            ways = [f"{setting}, sparsity={both:.4f}"]
+            ways = [name_settings(**setting, sparsity=round(both, 4))]
         return (
             f"{100 * removed:.1f} % of the neurons are removed, {100 * sparsity:.1f} % were asked "
             "for: channels that are tied are kept together, and some must stay; "
@@ -245,7 +252,8 @@ class Chooser:
         if empty:
             raise InfeasibleError(
                 f"{self.choice.method.name} leaves no neuron in layer '{empty[0]}' at any "
-                "sparsity: its outputs are not used; keep neurons in every layer with floor='auto'"
+                "sparsity: its outputs are not used; keep neurons in every layer with "
+                f"{name_settings(floor='auto')}"
             )
         check_one_of("rule", rule, _FEASIBLE)
         return bisect(partial(_FEASIBLE[rule], self))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ranp.errors import InfeasibleError
+from ranp.errors import InfeasibleError, name_settings
 from ranp.graph import Alive
 from ranp.resources.budgets import Budget, describe
 
@@ -92,10 +92,12 @@ def meet_budget(chooser: Chooser, budgets: Sequence[Budget]) -> tuple[float, Ali
         most = chooser.max_sparsity()
         smallest = chooser.choose(most)
         budget = next(limit for limit in limits if spent(smallest, [limit]) > 1)
+        least, whole = budget.total(chooser.costs(smallest)), budget.total(full)
         raise InfeasibleError(
-            f"{chooser.choice.method.name} cannot come down to {budget}: at its largest feasible "
-            f"sparsity, {floor_sparsity(most)}, the network still costs "
-            f"{describe(budget.resource, budget.total(chooser.costs(smallest)))}; "
+            f"{chooser.choice.method.name} cannot come down to {budget}, "
+            f"{100 * budget.limit / whole:.1f} %: at its largest feasible sparsity, "
+            f"{floor_sparsity(most)}, the network still costs "
+            f"{describe(budget.resource, least)}, {100 * least / whole:.1f} %; "
             f"allow at least that{_what_helps(chooser, lambda alive: spent(alive) <= 1)}",
             max_sparsity=most,
         )
@@ -113,8 +115,7 @@ def _what_helps(chooser: Chooser, fits: Callable[[Alive], bool]) -> str:
     for setting in settings:
         with suppress(InfeasibleError):
             if smallest_sparsity(chooser.with_settings(**setting), fits) is not None:
-                ((name, value),) = setting.items()
-                return f"; {name}={value} would"
+                return f"; {name_settings(**setting)} would"
     return ""
 
 

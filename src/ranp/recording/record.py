@@ -14,6 +14,7 @@ import torch
 from ranp._version import __version__
 from ranp.files import sha256, write_sealed_json
 from ranp.pruning import Chooser
+from ranp.pruning.allocation import thin_layers
 from ranp.recording.blocks import group_layers
 from ranp.recording.explorer import QUANTILES, explorer
 from ranp.recording.timelines import predict_timelines
@@ -36,6 +37,7 @@ def make_record(
     measured: Mapping[str, Mapping[str, Any]] | None = None,
     timelines: Mapping[str, Mapping[str, Any]] | None = None,
     fit: Mapping[str, Any] | None = None,
+    shortfall: str | None = None,
     files: Mapping[str, Path] | None = None,
 ) -> dict[str, Any]:
     """Return everything that a report shows of a pruning, as plain values.
@@ -52,6 +54,7 @@ def make_record(
             for very deep networks.
         fit: Training step and budgets that the network was fitted to (see
             `ranp.fitting.Fitted.about`).
+        shortfall: By how much fewer neurons are removed than was asked for, and what would do.
         files: Other files of the run by name; their hashes are stored.
     """
     graph = chooser.graph
@@ -91,6 +94,7 @@ def make_record(
         "measured": {name: dict(values) for name, values in (measured or {}).items()},
         "timelines": {name: dict(line) for name, line in timelines.items()},
         "fit": None if fit is None else dict(fit),
+        "warnings": [*([shortfall] if shortfall else ()), *thin_layers(graph, alive)],
     }
 
 

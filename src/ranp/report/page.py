@@ -160,7 +160,7 @@ def _measured(record: Mapping[str, Any]) -> list[Figure]:
         return []
     shown = (
         ("seconds", "Training step", "ms", 1000.0),
-        ("peak_bytes", "Peak of a training step", "MB", 1 / MIB),
+        ("peak_bytes", "Peak of a training step", "MiB", 1 / MIB),
     )
     return [
         _figure(

@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 MOST_DIGITS = 8
-_ROOM = 20
+_ROOM = 22
 """Characters of a name that always fit, in a window 1,000 pixels wide."""
 
 
@@ -90,16 +90,21 @@ def digits_for(value: float, least: int) -> int:
 def tails_of(names: Sequence[str]) -> dict[str, int]:
     """Return by name how many characters at its end stay when its middle is cut.
 
-    The rest of the room is for its beginning. As near to a half each as can be, so that no other
-    name looks like it; 0 where there is no such place to cut it at.
+    The rest of the room is for its beginning. What stays begins after a dot if it can, and is as
+    near to a half as can be, so that no other name looks like it; 0 where there is no such place.
     """
-    sizes = sorted(range(4, _ROOM - 3), key=lambda size: abs(size - _ROOM // 2))
+
+    def sizes(name: str) -> list[int]:
+        return sorted(
+            range(4, _ROOM - 5),
+            key=lambda size: (name[-size - 1 : -size] != ".", abs(size - _ROOM // 2)),
+        )
 
     def is_unlike(name: str, size: int) -> bool:
         head, tail = name[: _ROOM - size], name[-size:]
         return sum(each.startswith(head) and each.endswith(tail) for each in set(names)) == 1
 
-    return {name: next((size for size in sizes if is_unlike(name, size)), 0) for name in names}
+    return {name: next((n for n in sizes(name) if is_unlike(name, n)), 0) for name in names}
 
 
 def percent(share: float) -> str:

@@ -245,9 +245,9 @@ def timeline(record: Mapping[str, Any]) -> TimeChart | None:
     return TimeChart(
         "Memory of a training step",
         "progress of the step, %",
-        "MB alive",
+        "MiB alive",
         chart,
-        Table(["progress", *(f"{name}, MB" for name in curves)], numbers),
+        Table(["progress", *(f"{name}, MiB" for name in curves)], numbers),
     )
 
 
@@ -261,23 +261,23 @@ def peak_holders(record: Mapping[str, Any]) -> Table | None:
     rows = [
         [
             layer or "between layers, loss",
-            *(_megabytes(holders.get(layer)) for holders in held.values()),
+            *(_mebibytes(holders.get(layer)) for holders in held.values()),
         ]
         for layer in layers
     ]
     peaks = []
     for name in held:
         line, allowance = lines[name], lines[name].get("allowance", 0)
-        text = f"{name} {_megabytes(line['peak'] + allowance)} MB in the {_PHASES[line['phase']]}"
-        more = f", {_megabytes(allowance)} MB of them for what no tensor accounts for"
+        text = f"{name} {_mebibytes(line['peak'] + allowance)} MiB in the {_PHASES[line['phase']]}"
+        more = f", {_mebibytes(allowance)} MiB of them for what no tensor accounts for"
         peaks.append(text + (more if allowance else ""))
-    return Table(["layer", *(f"{name}, MB" for name in held)], rows, "; ".join(peaks))
+    return Table(["layer", *(f"{name}, MiB" for name in held)], rows, "; ".join(peaks))
 
 
 _PHASES = {"forward": "forward pass", "backward": "backward pass", "step": "optimizer's step"}
 
 
-def _megabytes(size: int | None) -> str:
+def _mebibytes(size: int | None) -> str:
     return "" if size is None else figure(size / MIB, 1)
 
 
