@@ -101,7 +101,8 @@ def swap(one, other):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (("--budget", "gflops=200%"), "keeps it without pruning"),
+        (("--budget", "gflops=200%"), "must be at most 100%"),
+        (("--budget", "flops=900GFLOPs"), "keeps it without pruning"),
         (("--budget", "watts=3"), "write flops=10%"),
         (("--methods", "full"), "at least one method that prunes"),
         (("--methods", "full,ramp-f"), "Did you mean 'ranp-f'"),

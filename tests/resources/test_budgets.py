@@ -49,6 +49,7 @@ def test_amounts(resource, text, amount):
         ("latency", "3M", "latency must be an amount such as 250ms"),
         ("memory", "-8GiB", "must be positive, got '-8GiB'"),
         ("memory", "0", "must be positive"),
+        ("flops", "150%", "must be at most 100% of the full network's, got '150%'"),
         ("latency", -1.0, "must be positive"),
         ("memory", float("nan"), "must be positive"),
         ("memory", float("inf"), "must be positive"),

@@ -227,6 +227,10 @@ def parse_budget(resource: str, amount: Amount) -> Budget:
         limit = float(amount)
     if not 0 < limit < math.inf:
         raise UsageError(f"a budget of {resource} must be positive, got {amount!r}")
+    if unit == "%" and limit > 1:
+        raise UsageError(
+            f"a budget of {resource} must be at most 100% of the full network's, got {amount!r}"
+        )
     if row.whole and limit < 1 and not unit:
         raise UsageError(
             f"a budget of {resource} must be an amount such as {row.example} or 50%, got "
