@@ -64,9 +64,13 @@ def settings_as_options() -> Iterator[None]:
 
 
 def name_settings(**settings: object) -> str:
-    """Return settings as a user gives them: `floor='auto'`, or `--floor auto` to a command."""
+    """Return settings as a user gives them: `floor='auto'`, or `--floor auto` to a command.
+
+    An option is repeated for every entry of a list.
+    """
     if _AS_OPTIONS.get():
-        return " ".join(f"--{name} {value}" for name, value in settings.items())
+        given = {n: v if isinstance(v, list) else [v] for n, v in settings.items()}
+        return " ".join(f"--{name} {value}" for name, values in given.items() for value in values)
     return ", ".join(f"{name}={value!r}" for name, value in settings.items())
 
 

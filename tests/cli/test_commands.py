@@ -564,6 +564,7 @@ def test_messages_name_options(ranp, tmp_path, caplog):
     assert name_settings(coupling="mean", floor="auto") == "coupling='mean', floor='auto'"
     with settings_as_options():
         assert name_settings(coupling="mean", floor="auto") == "--coupling mean --floor auto"
+        assert name_settings(protect=["a.0", "b"]) == "--protect a.0 --protect b"
 
 
 @pytest.mark.parametrize("command", ["profile", "inspect"])

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from torch import Tensor, nn
 
-from ranp.errors import RanpError, TraceError
+from ranp.errors import RanpError, TraceError, name_settings
 from ranp.graph.labels import Dim, Dims, LabelArray, LabelSpace, unlabelled
 from ranp.graph.operation import RULES, Operation
 from ranp.graph.recording import ModuleBegin, ModuleEnd, RecordedOperation, Recording
@@ -293,10 +293,10 @@ class Propagator:
         if met:
             layers = self._found.layers
             feeding = [c.name for c in layers if met & set(self.space.find(c.out).tolist())]
+            protect = name_settings(protect=list(dict.fromkeys(feeding)))
             raise TraceError(
                 f"no rule for the operation {operation.name} in {self.place}: either protect the "
-                f"layers that feed it (protect={list(dict.fromkeys(feeding))}) or add a rule with "
-                "ranp.graph.rule"
+                f"layers that feed it ({protect}) or add a rule with ranp.graph.rule"
             )
         for dim in labelled:
             self.pin(dim, f"it meets {operation.name}, which has no rule,")

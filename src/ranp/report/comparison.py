@@ -132,7 +132,7 @@ def render_comparison(comparison: Comparison) -> str:
         title=comparison.title,
         command=comparison.command,
         comparison=comparison,
-        facts=[("accuracy", comparison.metric), ("intervals", comparison.interval)],
+        facts=[("metric", comparison.metric), ("intervals", comparison.interval)],
         plots=draw_plots(comparison),
         rows=[_row(each, keys, more, digits) for each in networks],
         headings=[comparison.metric, "interval", "runs", *(COSTS[key][0] for key in keys), *more],
