@@ -9,10 +9,11 @@ import torch
 
 import ranp
 from ranp.errors import UsageError
+from ranp.run_schemas import averaged
 from ranp.training.job import Job
 from ranp.training.listeners import Listener
 from ranp.training.loop import Diverged, Trainer
-from ranp.training.run import averaged, train
+from ranp.training.run import train
 from tests.training.networks import Plain
 from tests.training.test_resume import Recorder, assert_same_weights, weights
 
