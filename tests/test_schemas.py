@@ -23,6 +23,7 @@ from ranp.resources.measuring import Measured
 from ranp.schemas import read_epochs, read_file, seal_epochs
 from ranp.slimming import Plan, load_weights, save_weights
 from ranp.training.checkpoint import Progress, load_checkpoint, save_checkpoint
+from ranp.trials.store import Store
 from tests.faults.stored import edited
 
 HASH = "0" * 64
@@ -204,6 +205,60 @@ def test_row_35_ranges_of_other_files(name, tmp_path):
     refused(lambda: read_file(tmp_path / "bad.json", kind), field)
 
 
+CHOSEN = {
+    "costs": {**COSTS, "neurons": 7},
+    "full": COSTS,
+    "sparsity": 0.4,
+    "layers": ["a", "b"],
+    "neurons": [8, 4],
+    "kept": [4, 3],
+}
+CURVE = {
+    "outcome": "trained",
+    "curve": [{"dice": 0.25, "loss": 1.5}, {"dice": 0.5, "loss": 1.0}],
+    "goal": "dice",
+    "accuracy": 0.5,
+    "seconds": 1.0,
+    "cpu_seconds": 1.0,
+    "device": "cpu",
+}
+CELL_EDITS = {
+    "a layer gone": ("choice", CHOSEN, ["layers", 0], ..., "neurons"),
+    "kept above all": ("choice", CHOSEN, ["kept"], [9, 3], "kept"),
+    "kept as in no costs": ("choice", CHOSEN, ["kept"], [4, 4], "costs.neurons"),
+    "slim above full": ("choice", CHOSEN, ["costs", "gflops"], 2.0, "slim.gflops"),
+    "costs nothing": ("transfer", CHOSEN, ["costs", "param_mb"], 0.0, "costs.param_mb"),
+    "no costs": ("transfer", CHOSEN, ["full"], None, "full"),
+    "negative": ("scores", {"batches": 2}, ["batches"], -1, "batches"),
+    "no batches": ("loop scores", {"batches": 2}, ["batches"], ..., "batches"),
+    "elsewhere": ("generated data", {"directory": "x"}, ["directory"], "../../x", "directory"),
+    "a row gone": (
+        "importance",
+        {"layers": ["a"], "importance": [[1.0]]},
+        ["importance"],
+        [],
+        "imp",
+    ),
+    "no curve": ("loop", CURVE, ["curve"], [], "goal"),
+    "another accuracy": ("loop", CURVE, ["accuracy"], 0.25, "accuracy"),
+    "trained on": ("loop", CURVE, ["curve"], [*CURVE["curve"], {"dice": 0.5}], "curve"),
+}
+
+
+@pytest.mark.parametrize("name", CELL_EDITS)
+def test_row_35_results_of_cells(name, tmp_path):
+    kind, result, path, value, field = CELL_EDITS[name]
+    store, cell = Store(tmp_path), {"kind": kind, "check_ins": 2}
+    store.complete([cell], lambda cell, place: result)
+    assert store.result(cell) == result
+    record = store.place(cell) / "record.json"
+    content = read_sealed_json(record, "record")
+    write_sealed_json(record, edited(content, ["result", *path], value))
+    with pytest.raises(IntegrityError, match="field 'result") as error:
+        store.result(cell)
+    assert field in str(error.value) and error.value.exit_code == 4
+
+
 @pytest.mark.parametrize("epochs", [[2], [1, 1], [1, 3]])
 def test_row_35_epochs_count_up(epochs, tmp_path):
     lines = seal_epochs([{"epoch": epoch, "loss": 0.5} for epoch in epochs], None)
@@ -287,6 +342,21 @@ SCORES_EDITS = {
     "text": (["settings"], "text", "settings"),
     "layer that is not there": (["fan_in", 0, 0], "other", "constants/magnitude/0"),
 }
+
+
+def test_row_35_scores_of_other_weights_are_not_ranked(pruned, tmp_path):
+    directory, model = pruned
+    path = tmp_path / "scores.safetensors"
+    tensors, metadata = load_tensors(directory / "scores.safetensors", "scores")
+    about = json.loads(metadata["ranp"])
+    cut = {key: value[:-1] if key.endswith("/0") else value for key, value in tensors.items()}
+    doubled = edited(about, ["fan_in", 0, 1], 18)  # 1 x 3 x 3 weights
+    for held, said in ((tensors, doubled), (cut, about)):
+        save_tensors(path, held, {"ranp": json.dumps(said)})
+        with pytest.raises(IntegrityError, match="'0' has 6 neurons of 9 weights"):
+            ranp.plan(model, sparsity=0.4, scores=Scores.load(path), example_input=(1, 1, 8, 8))
+    save_tensors(path, tensors, metadata)
+    ranp.plan(model, sparsity=0.4, floor=1, scores=Scores.load(path), example_input=(1, 1, 8, 8))
 
 
 @pytest.mark.parametrize("name", SCORES_EDITS)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from math import isclose, prod
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, model_validator
 from pydantic.functional_validators import AfterValidator
 
 from ranp.record_schema import (
@@ -22,7 +23,7 @@ from ranp.record_schema import (
     Hash,
     MeasuredStep,
     Name,
-    Number,
+    Positive,
     RecordLayer,
     Row,
     Scoring,
@@ -35,7 +36,6 @@ from ranp.record_schema import (
     check_length,
     check_numbers,
 )
-from ranp.run_schemas import Averaged
 
 
 def _unique(items: list[Any]) -> list[Any]:
@@ -133,7 +133,7 @@ class PlanFile(File):
     settings: _Settings
     costs: CostsIfAny
     versions: Texts
-    protect: list[str]
+    protect: list[Name]
     switches: dict[str, list[Any]] = Field(default_factory=dict)
     inputs: _Inputs
     layers: Annotated[list[_Layer], Field(min_length=1), AfterValidator(_unique)]
@@ -146,6 +146,10 @@ class PlanFile(File):
         wrong = set(costs) ^ layers if isinstance(costs, dict) else set()
         if wrong:
             raise ValueError(f"'settings.resource' must have the layers, unlike '{min(wrong)}'")
+        floor = 0 if self.settings.floor == "auto" else self.settings.floor
+        for layer in self.layers:
+            if len(layer.kept) < min(floor, layer.neurons):
+                raise ValueError(f"'settings.floor' must be kept, unlike in '{layer.name}'")
         if self.costs is not None:
             self._check_costs(self.costs.full, self.costs.slim)
         return self
@@ -243,7 +247,20 @@ class PruningFile(File):
         for layer in self.layers:
             check_numbers([layer.row, *layer.rows], len(self.rows), f"layers.{layer.name}.rows")
         self._check_totals()
+        self._check_explorer()
         return self
+
+    def _check_explorer(self) -> None:
+        """Refuse a table of other layers, and one without the sparsity that was chosen."""
+        if self.explorer is None:
+            return
+        chosen, neurons = self.settings.sparsity, [layer.neurons for layer in self.layers]
+        if chosen is not None and chosen not in self.explorer.sparsities:
+            raise ValueError(f"'explorer.sparsities' must have 'settings.sparsity', {chosen}")
+        if self.blocks:
+            of_layers = iter(neurons)
+            neurons = [sum(islice(of_layers, size)) for _, size in self.blocks]
+        self.explorer.check_blocks(neurons, self.totals.full)
 
     def _check_totals(self) -> None:
         """Refuse totals that are not the sums of the rows and layers that are shown with them."""
@@ -263,86 +280,29 @@ class PruningFile(File):
             raise ValueError("'layers' must have each of the rows once")
 
 
-class _Result(Content):
-    """What tables and races read of a result, where it has that."""
-
-    outcome: Literal["trained", "diverged", "unreachable"] = "unreachable"
-    accuracy: Number = 0.0
-    goal: str = ""
-    metrics: dict[str, Averaged] = Field(default_factory=dict)
-    epochs: Size = 1
-    seconds: Amount = 0.0
-    cpu_seconds: Amount = 0.0
-    device: str = ""
-    reason: str = ""
-    gflops: Amount = 0.0
-    param_mb: Amount = 0.0
-    memory_mb: Amount = 0.0
-    step_mb: Amount = 0.0
-    neurons: Count = 0
-    parameters: Count = 0
-    deviation: Number | None = None
-    sparsity: Share | None = None
-    one_neuron: list[str] = Field(default_factory=list)
-    full: Costs | None = None
-    curve: list[dict[str, float]] = Field(default_factory=list)
-    directory: str = ""
-
-    @model_validator(mode="after")
-    def _is_whole(self) -> _Result:
-        own_loop = "curve" in self.model_fields_set
-        missing = (_OF_TRAINED | (set() if own_loop else _OF_RECIPE)) - self.model_fields_set
-        if self.outcome == "trained" and missing:
-            raise ValueError(f"'{min(missing)}' is missing")
-        if self.outcome == "trained" and self.metrics and self.goal not in self.metrics:
-            raise ValueError(f"'goal' must be one of the metrics, got '{self.goal}'")
-        return self
-
-
-_OF_TRAINED = {"accuracy", "goal", "seconds", "cpu_seconds", "device"}
-_OF_RECIPE = {"metrics", "full", "gflops"}
-"""What a training by a recipe has as well; one of the user's own loop has its curve."""
-
-
-_TRAININGS = ("training", "loop")
-"""Kinds of cells whose results are those of a training; others hold what their table needs."""
-
-
-class CellFile(File):
-    """A cell of an experiment, and what came of it."""
-
-    cell: dict[str, Any]
-    result: dict[str, Any]
-    seconds: Amount
-    versions: Texts
-    files: dict[FileName, Hash] = Field(default_factory=dict)
-    code: str | None = None
-
-    @field_validator("result")
-    @classmethod
-    def _is_of_its_kind(cls, result: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        if info.data.get("cell", {}).get("kind") in _TRAININGS:
-            _Result.model_validate(result)
-        return result
-
-
 class _Alternative(Content):
     patch_size: Annotated[list[Size], Field(min_length=1)]
     batch_size: Size
     estimate: Amount
 
 
-class _Bytes(Content):
+class _Memory(Content):
+    full: Positive
+    slim: Positive
+
+    @model_validator(mode="after")
+    def _never_grows(self) -> _Memory:
+        if self.slim > self.full:
+            raise ValueError(f"'slim' must be at most {self.full:g} as in full, got {self.slim:g}")
+        return self
+
+
+class _Bytes(_Memory):
     full: Size
     slim: Size
 
 
 _Nothing = Annotated[dict[str, Any], Field(max_length=0)]
-
-
-class _Estimates(Content):
-    full: Annotated[Amount, Field(gt=0)]
-    slim: Annotated[Amount, Field(gt=0)]
 
 
 class SlimConfiguration(File):
@@ -354,15 +314,22 @@ class SlimConfiguration(File):
     command: str
     training: _NnunetStep
     memory: _Bytes
-    nnunet_estimate: _Estimates | _Nothing
+    nnunet_estimate: _Memory | _Nothing
     instead: _Alternative | _Nothing
+
+    @model_validator(mode="after")
+    def _is_trained_as_traced(self) -> SlimConfiguration:
+        traced = PlanFile.model_validate(self.plan).inputs.args
+        if len(traced) == 1 and traced[0].get("tensor", [])[1:] != self.training.input:
+            raise ValueError("'training.input' must be what the plan was made with")
+        return self
 
 
 class TimingFile(File):
     """Measured seconds."""
 
     what: dict[str, Any]
-    seconds: Annotated[dict[str, Annotated[Amount, Field(gt=0)]], Field(min_length=1)]
+    seconds: Annotated[dict[str, Positive], Field(min_length=1)]
 
 
 class MemoryCorrectionFile(File):

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import sys
+from array import array
 from collections.abc import Sequence
+from itertools import pairwise
+from math import isclose
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -13,6 +18,7 @@ Count = Annotated[int, Field(ge=0, le=_MOST)]
 Size = Annotated[int, Field(ge=1, le=_MOST)]
 Seed = Annotated[int, Field(ge=-_MOST, le=2**64 - 1)]
 Amount = Annotated[float, Field(ge=0, le=_MOST)]
+Positive = Annotated[float, Field(gt=0, le=_MOST)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Name = Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")]
@@ -45,16 +51,18 @@ class File(Content):
 
 
 class Costs(Content):
-    """What a network costs."""
+    """What a network costs; none is without neurons, and none costs nothing."""
 
-    gflops: Amount
-    param_mb: Amount
-    memory_mb: Amount
-    neurons: Count
+    gflops: Positive
+    param_mb: Positive
+    memory_mb: Positive
+    neurons: Size
 
 
 class FullAndSlim(Content):
-    """What a network costs before and after."""
+    """What a network costs before and after; there is no third one."""
+
+    model_config = ConfigDict(extra="forbid")
 
     full: Costs
     slim: Costs
@@ -153,6 +161,8 @@ class Timeline(Content):
             raise ValueError(f"'backward' and 'step' must be in order within {len(self.bytes)}")
         if "peak" in self.model_fields_set and self.peak != max(self.bytes):
             raise ValueError(f"'peak' must be the most of 'bytes', got {self.peak}")
+        if sum(size for _, size in self.holders) > self.peak:
+            raise ValueError(f"'holders' must hold at most the {self.peak} bytes of 'peak'")
         return self
 
 
@@ -164,6 +174,8 @@ class MeasuredStep(Content):
 
 
 class _Packed(Content):
+    """Whole numbers, little-endian."""
+
     dtype: Literal["u2", "u4"]
     base64: Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]*={0,2}$")]
 
@@ -189,6 +201,8 @@ class Explorer(Content):
 
     @model_validator(mode="after")
     def _has_a_value_for_each_sparsity(self) -> Explorer:
+        if any(before >= after for before, after in pairwise(self.sparsities)):
+            raise ValueError("'sparsities' must be strictly increasing")
         for name, method in self.methods.items():
             for column in ("totals", "empty", "thresholds"):
                 values = getattr(method, column)
@@ -196,6 +210,49 @@ class Explorer(Content):
             if method.thresholds is not None and not method.quantiles:
                 raise ValueError(f"'methods.{name}.quantiles' must come with 'thresholds'")
         return self
+
+    def check_blocks(self, neurons: Sequence[int], full: Costs) -> None:
+        """Raise `ValueError` for a table of other blocks than those with so many neurons each."""
+        for name, method in self.methods.items():
+            place, cells = f"explorer.methods.{name}", len(self.sparsities) * len(neurons)
+            for column in ("flops", "parameters", "activations"):
+                _unpack(getattr(method, column), cells, f"{place}.{column}")
+            kept = _unpack(method.kept, cells, f"{place}.kept")
+            for number, totals in enumerate(method.totals):
+                row = kept[number * len(neurons) : (number + 1) * len(neurons)]
+                if any(after > before for before, after in zip(neurons, row, strict=True)):
+                    raise ValueError(f"'{place}.kept' must be at most the neurons that there are")
+                _check_totals(totals, sum(row), full, f"{place}.totals.{number}")
+            check_length(method.quantiles, len(neurons), f"{place}.quantiles")
+            if not all(_is_increasing(row[:-1]) for row in method.quantiles or ()):
+                raise ValueError(f"'{place}.quantiles' must be increasing, up to the mean")
+
+
+def _unpack(packed: _Packed, cells: int, name: str) -> list[int]:
+    """Return the numbers of a packed table; raise `ValueError` for none, or another count."""
+    values = array({"u2": "H", "u4": "I"}[packed.dtype])
+    try:
+        values.frombytes(base64.b64decode(packed.base64))
+    except ValueError as error:
+        raise ValueError(f"'{name}.base64' must be that of whole numbers") from error
+    if sys.byteorder == "big":
+        values.byteswap()
+    check_length(values, cells, name)
+    return values.tolist()
+
+
+def _is_increasing(values: Sequence[float]) -> bool:
+    """Whether values increase, as far as six digits of them can tell."""
+    return all(a <= b or isclose(a, b, rel_tol=1e-5) for a, b in pairwise(values))
+
+
+def _check_totals(totals: Sequence[float], kept: int, full: Costs, name: str) -> None:
+    """Raise `ValueError` for a row of totals that cannot be those of a part of a network."""
+    most = (full.gflops, full.param_mb, full.memory_mb)
+    if any(t > m and not isclose(t, m) for t, m in zip(totals, most, strict=False)):
+        raise ValueError(f"'{name}' must be at most what the full network costs")
+    if totals[-1] != kept:
+        raise ValueError(f"'{name}.3' must be the sum {kept} of 'kept', got {totals[-1]:g}")
 
 
 def _only_with_sparsities(value: Any) -> Any:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import inf, isclose
+from statistics import fmean, stdev
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
@@ -31,7 +34,8 @@ class Epoch(Content):
     lr: Amount = 0.0
     seconds: Amount = 0.0
     samples_per_second: Amount = 0.0
-    metrics: dict[str, float] = Field(default_factory=dict)
+    # Not every epoch is validated; one that is, has metrics.
+    metrics: dict[str, float] = Field(default_factory=dict, min_length=1)
 
 
 class _Progress(Content):
@@ -50,6 +54,11 @@ class _Progress(Content):
             raise ValueError(f"'history' must have the {self.epoch - 1} epochs before 'epoch'")
         if self.best_epoch is not None and self.best_epoch >= self.epoch:
             raise ValueError(f"'best_epoch' must be below 'epoch', got {self.best_epoch}")
+        check_best(self.best_epoch, self.best, self.history)
+        if self.history and self.seconds < self.history[-1].seconds:
+            raise ValueError(f"'seconds' must be those of the history, got {self.seconds}")
+        if self.batch == 0 and self.loss != 0:
+            raise ValueError(f"'loss' must be 0 before the first batch, got {self.loss}")
         return self
 
 
@@ -58,6 +67,18 @@ def check_epochs(history: Sequence[Epoch]) -> None:
     for expected, line in enumerate(history, start=1):
         if line.epoch != expected:
             raise ValueError(f"'epoch' must count up, got {line.epoch} in line {expected}")
+    if any(before.seconds > after.seconds for before, after in pairwise(history)):
+        raise ValueError("'seconds' must count up")
+    names = {tuple(sorted(line.metrics)) for line in history if line.metrics}
+    if len(names) > 1:
+        raise ValueError("'metrics' must be the same in every line that has some")
+
+
+def check_best(epoch: int | None, value: float | None, history: Sequence[Epoch]) -> None:
+    """Raise `ValueError` for a best epoch whose line has no such value."""
+    found = None if epoch is None else history[epoch - 1].metrics.values()
+    if value not in ([None] if found is None else found):
+        raise ValueError(f"'best' must be a metric of epoch {epoch}, got {value}")
 
 
 class CheckpointFile(File):
@@ -81,10 +102,13 @@ class RunFile(File):
     transfer: bool
 
 
-def _unique(names: list[str]) -> list[str]:
-    if len(set(names)) != len(names):
-        raise ValueError("no name may appear twice")
-    return names
+def _unique(items: list[Any]) -> list[Any]:
+    if len(set(items)) != len(items):
+        raise ValueError("nothing may appear twice")
+    return items
+
+
+Labels = Annotated[list[Count], Field(min_length=1), AfterValidator(_unique)]
 
 
 class DataFile(File):
@@ -94,8 +118,8 @@ class DataFile(File):
     fingerprint: Hash
     train: Annotated[list[Name], Field(min_length=1), AfterValidator(_unique)]
     validation: Annotated[list[Name], AfterValidator(_unique)]
-    modalities: list[str] = Field(default_factory=list)
-    regions: dict[str, Annotated[list[Count], Field(min_length=1)]] = Field(default_factory=dict)
+    modalities: Annotated[list[Name], AfterValidator(_unique)] = Field(default_factory=list)
+    regions: dict[str, Labels] = Field(default_factory=dict)
     classes: Texts = Field(default_factory=dict)
 
 
@@ -103,7 +127,7 @@ class Averaged(Content):
     """A metric over the last epochs."""
 
     mean: float
-    std: float
+    std: Amount
     last: float
 
 
@@ -138,6 +162,48 @@ class TrainingFile(File):
     def _reached_its_goal(self) -> TrainingFile:
         if self.goal not in self.metrics:
             raise ValueError(f"'goal' must be one of the metrics, got '{self.goal}'")
+        best = self.best.get("epoch")
+        if best is not None and best not in range(1, self.epochs + 1):
+            raise ValueError(f"'best.epoch' must be from 1 to {self.epochs}, got {best}")
         if self.full is not None and self.slim is not None:
             check_costs(self.full, self.slim)
         return self
+
+
+AVERAGED_EPOCHS = 5
+"""Metrics are averaged over the last five epochs, as in the paper."""
+
+
+def averaged(history: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return mean and standard deviation (n - 1) of every metric over the last five epochs."""
+    lines = [line["metrics"] for line in history[-AVERAGED_EPOCHS:]]
+    columns = {name: [line[name] for line in lines] for name in lines[-1]}
+    return {
+        name: {
+            "mean": fmean(values),
+            "std": stdev(values) if len(values) > 1 else 0.0,
+            "last": values[-1],
+        }
+        for name, values in columns.items()
+    }
+
+
+def check_record(record: TrainingFile, history: Sequence[Epoch]) -> None:
+    """Raise `ValueError` for a record that does not follow from the lines of its epochs."""
+    if len(history) != record.epochs:
+        raise ValueError(f"record.json has {record.epochs} epochs, metrics.jsonl {len(history)}")
+    if not all(line.metrics for line in history[-AVERAGED_EPOCHS:]):
+        raise ValueError("'metrics' must be in the last lines of metrics.jsonl")
+    expected = averaged([line.model_dump() for line in history])
+    stored = {name: each.model_dump() for name, each in record.metrics.items()}
+    for name in {**expected, **stored}:
+        for key, value in expected.get(name, {}).items():
+            if not isclose(stored.get(name, {}).get(key, inf), value, rel_tol=1e-9, abs_tol=1e-12):
+                raise ValueError(f"'metrics.{name}.{key}' must be {value} by metrics.jsonl")
+        if name not in expected:
+            raise ValueError(f"'metrics.{name}' is not in metrics.jsonl")
+    if record.best:
+        best = record.best.get("epoch")
+        check_best(None if best is None else int(best), record.best.get(record.goal), history)
+    if record.seconds < history[-1].seconds:
+        raise ValueError(f"'seconds' must be at least {history[-1].seconds} by metrics.jsonl")

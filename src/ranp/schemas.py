@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from ranp.cell_schemas import CellFile
 from ranp.errors import IntegrityError
 from ranp.file_schemas import (
-    CellFile,
     MemoryCorrectionFile,
     PlanFile,
     PruningFile,
@@ -28,6 +28,7 @@ from ranp.run_schemas import (
     RunFile,
     TrainingFile,
     check_epochs,
+    check_record,
 )
 
 FILES: dict[str, tuple[str, type[File]]] = {
@@ -65,9 +66,47 @@ def run_id(directory: str | Path) -> str | None:
 
 def read_run_file(directory: str | Path, name: str, kind: str) -> dict[str, Any]:
     """Read a sealed JSON file in the directory of a training run; refuse that of another run."""
-    content = read_file(Path(directory) / name, kind)
-    check_same_run(content.get("id"), run_id(directory), Path(directory) / name)
+    path, beside = Path(directory) / name, Path(directory) / "config.json"
+    content = read_file(path, kind)
+    if beside.exists():
+        run = read_file(beside, "run")
+        check_same_run(content.get("id"), json_sha256(run), path)
+        _check_configured(content, run["config"], path)
     return content
+
+
+def _check_configured(content: Mapping[str, Any], config: Mapping[str, Any], path: Path) -> None:
+    """Refuse cases, or a record, that the configuration beside them says otherwise."""
+    expected = {name: config[name] for name in ("recipe", "epochs", "seed") if name in config}
+    if content["kind"] == "data":
+        ids = {name: content[name] for name in ("train", "validation")}
+        expected = {"fingerprint": json_sha256([config.get("data", {}).get("kind"), ids])}
+    for name, value in expected.items():
+        if content[name] != value:
+            raise IntegrityError(
+                f"'{path}' is not valid: field '{name}' must be {value!r} by the config.json "
+                f"beside it, got {content[name]!r}; restore the file"
+            )
+
+
+def read_training(directory: str | Path) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+    """Read the record of a run, None before it is complete, and its epochs.
+
+    Raises:
+        IntegrityError: One was changed, is of another run, or does not follow from the other.
+    """
+    record, epochs = None, read_epochs(directory)
+    path = Path(directory) / "record.json"
+    if path.exists():
+        record = read_run_file(directory, path.name, "record")
+    if record is not None and epochs:
+        try:
+            check_record(
+                TrainingFile.model_validate(record), [Epoch.model_validate(e) for e in epochs]
+            )
+        except ValueError as error:
+            raise IntegrityError(f"'{path}' is not valid: {error}; restore the file") from error
+    return record, epochs
 
 
 def check_same_run(stored: str | None, own: str | None, path: Path) -> None:
@@ -110,7 +149,7 @@ def read_epochs(directory: str | Path) -> list[dict[str, Any]]:
             read.append(Epoch.model_validate(epochs[-1]))
             if line.keys() <= _UNSEALED and not before:
                 continue  # of an earlier version
-            check_same_run(line["run"], own, path)
+            check_same_run(line["run"] or "", own, path)
             if seal_epochs(epochs[-1:], line["run"], before) != [text]:
                 raise ValueError(f"the seal of line {len(epochs)} differs")
             before = text

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import ranp as library
 from ranp.cli import app
+from ranp.files import read_sealed_json, write_sealed_json
 from ranp.slimming import load_weights
 from ranp.training.inference import load_run
 from tests.cli.factories import small
@@ -140,6 +141,22 @@ def test_errors_say_what_to_do(ranp, pruned, monkeypatch, arguments, code, messa
     done = ranp("export", *arguments)
     assert (done.code, done.out) == (code, ""), done.err
     assert message in done.err and done.err.strip().count("\n") <= 1
+
+
+@pytest.mark.parametrize("name", ["mobilenetv2-ucf101", "unet3d-brats"])
+def test_row_35_the_name_of_another_network_is_refused_by_its_shapes(ranp, pruned, tmp_path, name):
+    plan = read_sealed_json(pruned / "plan.json", "plan")
+    write_sealed_json(pruned / "plan.json", {**plan, "network": name})
+    for command in (("export", pruned, "--to", tmp_path / "x.pt2"), ("bench", pruned)):
+        done = ranp(*command)
+        assert (done.code, done.out) == (4, ""), done.err
+        assert "the plan is for another network: '" in done.err
+        assert done.err.strip().count("\n") == 0
+    assert not (tmp_path / "x.pt2").exists()
+    renamed = library.Plan.load(pruned / "plan.json")  # a name decides nothing in Python
+    assert renamed.network == name and renamed.apply(small()) is not None
+    with pytest.raises(library.IntegrityError, match=r"is for another network: '0.weight' is"):
+        renamed.apply(torch.nn.Sequential(torch.nn.Conv3d(1, 3, 3)))
 
 
 def test_damaged_weights_are_refused(ranp, pruned, tmp_path):

@@ -19,7 +19,8 @@ BUDGETS = {"gflops=10%": Budget("gflops", 0.2), "gflops=3%": Budget("gflops", 0.
 def outcome(cell: Mapping[str, Any], accuracy: float | str) -> dict[str, Any]:
     """The result of a cell that comes to an accuracy, or to an outcome without one."""
     amount = FULL["gflops"] if cell["budget"] is None else cell["budget"]["amount"]
-    gflops = amount * (1.5 if accuracy == "unreachable" else 1.02)
+    over = 1.5 if accuracy == "unreachable" else 1.02
+    gflops = amount if cell["budget"] is None else amount * over
     described = {
         **FULL,
         "gflops": gflops,

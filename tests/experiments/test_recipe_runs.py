@@ -205,7 +205,8 @@ def test_only_seeds_that_both_have_are_paired(tmp_path):
 def test_a_miss_of_the_budget_is_pointed_out(tmp_path):
     plan = design(["ranp-f", "random"], 2, ["gflops=10%"])
     store = filled(tmp_path, plan, {"ranp-f": [0.8, 0.8]})
-    far = {**outcome(plan.cell("random", "gflops=10%", 0), 0.7), "deviation": -0.09}
+    far = outcome(plan.cell("random", "gflops=10%", 0), 0.7)
+    far |= {"gflops": 0.91 * 0.2, "deviation": -0.09}  # of a budget of 0.2
     store.complete([plan.cell("random", "gflops=10%", 0)], lambda cell, place: far)
     (caution,) = evaluate(plan, store)["budgets"][0]["cautions"]
     assert caution.startswith("random misses the budget by up to -9.0 %")

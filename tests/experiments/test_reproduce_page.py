@@ -85,8 +85,10 @@ def complete(study: Study, cell: dict[str, Any], result: dict[str, Any]) -> dict
 
 def test_time_is_the_processors_unless_a_gpu_trained(tmp_path):
     study = Study(Store(tmp_path), "smoke", seeds=3)
-    trained = {"outcome": "trained", "accuracy": 0.5, "goal": "dice", "metrics": {}}
-    times = {**trained, "full": None, "gflops": 1.0, "seconds": 5.0, "cpu_seconds": 4.0}
+    metrics = {"dice": {"mean": 0.4, "std": 0.1, "last": 0.5}}
+    trained = {"outcome": "trained", "accuracy": 0.5, "goal": "dice", "metrics": metrics}
+    costs = {"gflops": 1.0, "param_mb": 0.5, "memory_mb": 2.0, "neurons": 12}
+    times = {**trained, **costs, "full": costs, "seconds": 5.0, "cpu_seconds": 4.0}
     cpu, gpu, diverged = (
         complete(study, {"kind": "training", "number": i}, result)
         for i, result in enumerate(
@@ -101,10 +103,12 @@ def test_time_is_the_processors_unless_a_gpu_trained(tmp_path):
 
 def test_the_page_tells_scale_seeds_data_and_versions(tmp_path, monkeypatch):
     study = Study(Store(tmp_path), "smoke", seeds=2, data={"brats": Path("b"), "ucf101": Path("u")})
-    cells = []
+    cells, diverged = [], {"outcome": "diverged"}
     for number, torch in enumerate(("2.9", "2.8")):
         monkeypatch.setattr(store, "versions", lambda torch=torch: {"ranp": "1.0", "torch": torch})
-        cells.append(complete(study, {"kind": "training", "config": {"seed": number % 2}}, {}))
+        cells.append(
+            complete(study, {"kind": "training", "config": {"seed": number % 2}}, diverged)
+        )
     table = ComparisonTable("T", COLUMNS, (Row("net", "full", COSTS),))
     page = make_page("table-capability", study, cells, table, command="ranp reproduce")
     assert dict(page.facts) == {

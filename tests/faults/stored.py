@@ -41,7 +41,7 @@ from ranp.training.run import train
 from ranp.trials.store import Store
 from tests.training.conftest import TINY
 
-CELL = {"kind": "training", "seed": 1}
+CELL = {"kind": "training", "seed": 1, "budget": {"resource": "gflops", "amount": 1.0}}
 
 
 @dataclass(frozen=True)
@@ -200,9 +200,10 @@ def _run_files(directory: Path) -> Iterator[tuple[str, StoredFile]]:
 def _other_files(directory: Path) -> Iterator[tuple[str, StoredFile]]:
     store = Store(directory / "store", code="0123")
     averaged = {"mean": 0.5, "std": 0.1, "last": 0.5}
-    costs = {"gflops": 1.5, "param_mb": 0.5, "memory_mb": 2.0, "neurons": 12}
+    full = {"gflops": 1.5, "param_mb": 0.5, "memory_mb": 2.0, "neurons": 12}
+    slim = {"gflops": 0.75, "param_mb": 0.25, "memory_mb": 1.0, "neurons": 6}
     result = {
-        **costs,
+        **slim,
         "outcome": "trained",
         "accuracy": 0.5,
         "goal": "dice",
@@ -210,9 +211,9 @@ def _other_files(directory: Path) -> Iterator[tuple[str, StoredFile]]:
         "seconds": 2.5,
         "cpu_seconds": 2.25,
         "device": "cpu",
-        "full": costs,
+        "full": full,
+        "deviation": -0.25,
         "sparsity": 0.5,
-        "curve": [{"dice": 0.5, "loss": 1.5}],
     }
     store.complete([CELL], lambda cell, place: result)
     yield "cell", _json(store.place(CELL) / "record.json", lambda path: store.record(CELL))

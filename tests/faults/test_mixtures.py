@@ -13,7 +13,7 @@ from torch import nn
 import ranp
 from ranp.datasets import synthesise
 from ranp.errors import IntegrityError
-from ranp.files import write_sealed_json
+from ranp.files import json_sha256, write_sealed_json
 from ranp.report.runs import load_run as load_report
 from ranp.schemas import read_epochs, read_run_file
 from ranp.training.config import load_config
@@ -96,7 +96,8 @@ def test_row_36_a_run_is_not_evaluated_on_other_cases_than_its_own(mixed):
     noted = read_run_file(run, "data.json", "data")
     assert evaluate_run(run)["cases"] == len(noted["validation"]) == 1
     moved = {"train": noted["validation"] + noted["train"][1:], "validation": noted["train"][:1]}
-    write_sealed_json(run / "data.json", {**noted, **moved})  # as if written before a case went
+    as_before = {**noted, **moved, "fingerprint": json_sha256(["hippocampus", moved])}
+    write_sealed_json(run / "data.json", as_before)  # as if written before a case went
     for split in ("train", "validation"):
         with pytest.raises(IntegrityError, match=rf"other cases \(\d for {split}, now \d\)"):
             evaluate_run(run, split=split)

@@ -95,6 +95,96 @@ def test_row_35_no_resealed_edit_of_any_kind_of_file_is_an_error_of_ours(most, s
     assert len(stored) == KINDS and total["refused"] > total["valid"]
 
 
+EXPLORED = ("explorer", "methods", "ranp-f")
+WRONG = {
+    "plan": {
+        "a floor that is not kept": (("settings", "floor"), 7, "settings.floor"),
+        "a third network": (("costs", "other"), 1, "costs.other"),
+        "a slim network that costs nothing": (("costs", "slim", "gflops"), 0.0, "slim.gflops"),
+        "a protected layer of two lines": (("protect", 0), "4\n4", "protect.0"),
+    },
+    "pruning record": {
+        "another sparsity": (("settings", "sparsity"), 0.123, "settings.sparsity"),
+        "a full network without memory": (("totals", "full", "memory_mb"), 0.0, "full.memory_mb"),
+        "sparsities out of order": (("explorer", "sparsities", 1), 0.99, "sparsities"),
+        "a table cut off": ((*EXPLORED, "flops", "base64"), "AAAA", "ranp-f.flops"),
+        "half a number": ((*EXPLORED, "kept", "base64"), "AA==", "ranp-f.kept"),
+        "neurons that the table has not": ((*EXPLORED, "totals", 0, 3), 1, "totals.0.3"),
+        "more than the full network": ((*EXPLORED, "totals", 5, 0), 1e6, "totals.5"),
+        "quantiles of a block gone": ((*EXPLORED, "quantiles", 0), ..., "ranp-f.quantiles"),
+        "quantiles out of order": ((*EXPLORED, "quantiles", 0, 0), 1e6, "ranp-f.quantiles"),
+        "more held than there is": (("timelines", "slim", "holders", 0, 1), 2**40, "holders"),
+    },
+    "scores": {"sums of no batch": (("ranp", "batches"), 0, "batches")},
+    "data": {
+        "another case": (("train", 0), "other", "fingerprint"),
+        "cases of another order": (("fingerprint",), "0" * 64, "fingerprint"),
+        "a label twice": (("regions", "anterior"), [1, 1], "regions.anterior"),
+    },
+    "training record": {
+        "another recipe": (("recipe",), "other", "recipe"),
+        "another seed": (("seed",), 12345, "seed"),
+        "epochs that were not asked for": (("epochs",), 3, "epochs"),
+        "a metric that no epoch had": (("metrics", "dice", "last"), 0.987, "metrics.dice.last"),
+        "another mean": (("metrics", "dice", "mean"), 0.987, "metrics.dice.mean"),
+        "a negative deviation": (("metrics", "dice", "std"), -0.1, "metrics.dice.std"),
+        "a metric gone": (("metrics", "dice anterior"), ..., "metrics.dice anterior"),
+        "a best epoch to come": (("best", "epoch"), 3, "best.epoch"),
+        "a best value of no epoch": (("best", "dice"), 0.987, "best"),
+        "less time than its epochs": (("seconds",), 0.0, "seconds"),
+        "a full network without FLOPs": (("full", "gflops"), 0.0, "full.gflops"),
+        "a full network without neurons": (("full", "neurons"), 0, "full.neurons"),
+    },
+    "checkpoint": {
+        "a best value of no epoch": (("state", "progress", "best"), 0.987, "best"),
+        "a best value of none": (("state", "progress", "best_epoch"), None, "best"),
+        "less time than its epochs": (("state", "progress", "seconds"), 0.0, "seconds"),
+        "a loss of no batch": (("state", "progress", "loss"), 0.5, "loss"),
+        "a metric gone": (("state", "progress", "history", 0, "metrics", "dice"), ..., "metrics"),
+    },
+    "metrics": {
+        "time that runs back": ((0, "seconds"), 1e6, "seconds"),
+        "a metric gone": ((0, "metrics", "dice"), ..., "metrics"),
+        "no metrics in a line that has them": ((0, "metrics"), {}, "metrics"),
+        "of no run": ((1, "run"), None, "another run"),
+    },
+    "cell": {
+        "a full network without FLOPs": (("result", "full", "gflops"), 0, "full.gflops"),
+        "a network without FLOPs": (("result", "gflops"), 0.0, "gflops"),
+        "more neurons than the full network": (("result", "neurons"), 13, "neurons"),
+        "more memory than the full network": (("result", "memory_mb"), 2.5, "memory_mb"),
+        "another accuracy": (("result", "accuracy"), 0.6, "accuracy"),
+        "another deviation": (("result", "deviation"), 0.0, "deviation"),
+        "an outcome that is not told": (("result", "outcome"), ..., "outcome"),
+        "no full network": (("result", "full"), None, "full"),
+        "no metrics": (("result", "metrics"), {}, "goal"),
+        "a negative deviation": (("result", "metrics", "dice", "std"), -0.1, "dice.std"),
+        "nothing": (("result",), {}, "result.outcome"),
+    },
+    "nnU-Net's plans": {
+        "slim above full": (("memory", "slim"), 2**34, "memory"),
+        "slim above full in nnU-Net's eyes": (("nnunet_estimate", "slim"), 8.0, "estimate"),
+        "another patch": (("training", "input"), [1, 8, 16], "training.input"),
+    },
+}
+"""Edits of single values that have the right type, and mean what cannot be."""
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in WRONG for name in WRONG[kind]])
+def test_row_35_what_cannot_be_is_refused_by_name(kind, name, stored):
+    file, (path, value, field) = stored[kind], WRONG[kind][name]
+    good = file.path.read_bytes()
+    file.use(file.path)
+    try:
+        file.seal(file.path, edited(file.parse(file.path), path, value))
+        with pytest.raises(IntegrityError) as error:
+            file.use(file.path)
+    finally:
+        file.path.write_bytes(good)
+    assert field in str(error.value) and "\n" not in str(error.value)
+    assert error.value.exit_code == 4
+
+
 def flip(content, where, rng):
     content[where] ^= 1 << rng.randrange(8)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import re
 import subprocess
 import sys
@@ -36,7 +37,7 @@ def chooser():
 
 def text_of(page):
     """What a reader sees."""
-    page = re.sub(r"<(script|style).*?</\1>", "", page.read_text(), flags=re.S)
+    page = re.sub(r"<(script|style).*?</\1>", "", page.read_text(encoding="utf-8"), flags=re.S)
     return " ".join(re.sub(r"<[^>]*>", " ", page).split())
 
 
@@ -64,7 +65,7 @@ def test_it_is_made_without_torch_and_names_the_totals(chooser, tmp_path):
 
 def test_nothing_is_fetched_and_only_its_own_scripts_may_run(chooser, tmp_path):
     write_record(tmp_path, record_of(chooser))
-    page = write_report(tmp_path).read_text()
+    page = write_report(tmp_path).read_text(encoding="utf-8")
     addresses = re.findall(r"""(?:src|href|action|url)\s*[=(]\s*["']?([^"')\s>]+)""", page)
     assert set(addresses) <= {"data:,", "#hatch", "${CSS.escape(head.dataset.stage"}
     assert "default-src 'none'" in page.replace("&#39;", "'")
@@ -99,7 +100,7 @@ def test_a_training_run_shows_its_metrics_and_curve(chooser, tmp_path):
         "kind": "record",
         "goal": "miou",
         "recipe": "shapenet",
-        "metrics": {"miou": {"mean": 0.5812, "std": 0.0158, "last": 0.6}},
+        "metrics": {"miou": {"mean": 0.58, "std": math.sqrt(0.00025), "last": 0.6}},
         "epochs": 10,
         "seconds": 12.5,
         "seed": 7,
@@ -109,10 +110,10 @@ def test_a_training_run_shows_its_metrics_and_curve(chooser, tmp_path):
     write_sealed_json(tmp_path / "record.json", training)
     page = write_report(tmp_path)
     shown = text_of(page)
-    assert "0.5812 ± 0.0158" in shown
-    assert 'class="line s1" d="M0.0' in page.read_text()
+    assert "0.5800 ± 0.0158" in shown
+    assert 'class="line s1" d="M0.0' in page.read_text(encoding="utf-8")
     (tmp_path / "pruning.json").unlink()
-    assert "0.5812 ± 0.0158" in text_of(write_report(tmp_path))
+    assert "0.5800 ± 0.0158" in text_of(write_report(tmp_path))
 
 
 def test_the_slider_follows_a_method_that_ranks_no_neurons(tmp_path):
@@ -136,7 +137,9 @@ def test_a_record_of_the_version_before_has_all_but_the_slider(chooser, tmp_path
     write_record(tmp_path, record | {"explorer": {"methods": {"ranp-f": {}}}})
     page = write_report(tmp_path)
     shown = text_of(page)
-    assert "prune again for the slider" in shown and 'id="page-data"' not in page.read_text()
+    assert "prune again for the slider" in shown and 'id="page-data"' not in page.read_text(
+        encoding="utf-8"
+    )
     assert "The network" in shown and "Layer by layer" in shown and "Importance" not in shown
 
 

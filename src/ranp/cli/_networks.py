@@ -217,7 +217,9 @@ def load_planned(
         )
     if network is None:
         refuse_stored_code(name)
-    return plan, load_network(name, shape or traced_shape(plan))
+    model, spec = _build(name)
+    plan.check_network(model)  # before its input is: the plan may name another network
+    return plan, _with_input(name, model, spec, shape or traced_shape(plan), None)
 
 
 def traced_shape(plan: Plan) -> tuple[int, ...]:

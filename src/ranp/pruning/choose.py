@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from ranp.errors import (
     InfeasibleError,
-    IntegrityError,
     UsageError,
     check_one_of,
     name_settings,
@@ -31,7 +30,7 @@ from ranp.pruning.coupling import (
     share_scores,
 )
 from ranp.pruning.equations import balance, check_costs, reweight
-from ranp.pruning.scores import NeuronScores, Scores, fingerprint
+from ranp.pruning.scores import NeuronScores, Scores
 from ranp.pruning.search import bisect, floor_sparsity, smallest_sparsity
 from ranp.resources import Costs, count
 from ranp.resources.budgets import find_resource
@@ -67,8 +66,8 @@ class Chooser:
 
     def __post_init__(self) -> None:
         """Refuse scores of another network, and costs that do not fit its layers."""
-        if self.scores is not None and self.scores.fingerprint != fingerprint(self.graph):
-            raise IntegrityError("the scores are of another network; score this one")
+        if self.scores is not None:
+            self.scores.check_network(self.graph)
         if isinstance(self.choice.resource, Mapping):
             check_costs(self.choice.resource, self.graph.layers)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,25 @@ class Scores:
                 "score again, or in the same way"
             )
 
+    def check_network(self, graph: ChannelGraph) -> None:
+        """Refuse scores of another network than that of a graph; say which layer differs."""
+        if self.fingerprint != fingerprint(graph):
+            raise IntegrityError("the scores are of another network; score this one")
+        shapes = graph.tensor_shapes
+        for name, layer in graph.layers.items():
+            weights = prod(shapes.get(f"{name}.weight", shapes.get(name, (0,))))
+            fan_in = self.fan_in.get(name, 0)
+            # Layers that are cut from one parameter have a fan-in of 1.
+            wrong = weights > 0 and fan_in not in (weights // len(layer), 1)
+            for by_layer in (*self.sums.values(), *self.constants.values()):
+                wrong |= name not in by_layer or len(by_layer[name]) != len(layer)
+            if wrong:
+                raise IntegrityError(
+                    f"the scores are not of this network: '{name}' has {len(layer)} neurons of "
+                    f"{weights // len(layer)} weights, unlike in 'fan_in' or the statistics; "
+                    "score it again"
+                )
+
     def _conditions(self) -> dict[str, Any]:
         """Return the settings that must agree for scores to be added."""
         return {key: value for key, value in self.settings.items() if key not in _OUTCOMES}
@@ -165,6 +185,11 @@ class Scores:
         for key in sorted(parts, key=lambda key: order[parts[key][2]]):  # a file has its own order
             group, statistic, layer = parts[key]
             groups[group].setdefault(statistic, {})[layer] = tensors[key]
+        if groups["sums"] and about["batches"] == 0:
+            raise IntegrityError(
+                f"scores '{path}' are not valid: field 'batches' must be at least 1 for their sums"
+                "; score again"
+            )
         return cls(
             about["batches"],
             fan_in,

@@ -187,7 +187,7 @@ def _facts(run: StoredRun) -> list[tuple[str, str]]:
         return [("method", "none: the full network")]
     facts = _step_facts(record.get("fit"))
     facts.append(("method", str(record["method"])))
-    if "sparsity" in record["settings"]:
+    if record["settings"].get("sparsity") is not None:
         facts.append(("sparsity", f"{100 * record['settings']['sparsity']:.2f} %"))
     shapes = list(_shapes(record["inputs"]))
     if shapes and not record.get("fit"):

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ranp.errors import IntegrityError, UsageError
 from ranp.files import json_sha256, sha256
-from ranp.schemas import read_epochs, read_file, read_run_file
+from ranp.schemas import read_file, read_training
 
 PRUNING = "pruning.json"
 PLAN = "plan.json"
 TRAINING = "record.json"
-EPOCHS = "metrics.jsonl"
 SCORES = "scores.safetensors"
 
 
@@ -50,11 +48,8 @@ def load_run(path: str | Path) -> StoredRun:
             return StoredRun(path.name, chosen)
         return StoredRun(path.name, pruning)
     plan = read_file(directory / PLAN, "plan") if (directory / PLAN).exists() else None
-    training = None
-    if (directory / TRAINING).exists():
-        training = read_run_file(directory, TRAINING, "record")
-    epochs = read_epochs(directory)
-    _check_mixture(directory, plan, pruning, training, epochs)
+    training, epochs = read_training(directory)
+    _check_mixture(directory, plan, pruning, training)
     if pruning is None and plan is not None:
         pruning = _from_plan(plan)
     if pruning is None and training is None:
@@ -70,7 +65,6 @@ def _check_mixture(
     plan: dict[str, Any] | None,
     pruning: dict[str, Any] | None,
     training: dict[str, Any] | None,
-    epochs: Sequence[dict[str, Any]],
 ) -> None:
     """Refuse a directory whose files are of different runs."""
     made_by = None if plan is None else json_sha256(plan)
@@ -82,10 +76,6 @@ def _check_mixture(
     stored = (pruning or {}).get("files", {}).get(SCORES)
     if stored is not None and scores.exists() and sha256(scores.read_bytes()) != stored:
         raise IntegrityError(f"'{directory}': {PRUNING} and {SCORES} are of different runs")
-    if training is not None and epochs and len(epochs) != training["epochs"]:
-        raise IntegrityError(
-            f"'{directory}': {TRAINING} has {training['epochs']} epochs, {EPOCHS} {len(epochs)}"
-        )
 
 
 def _pruning(directory: Path) -> dict[str, Any] | None:

@@ -150,13 +150,8 @@ class Plan:
             IntegrityError: The model is not the plan's; the first layer that differs is named.
         """
         model = unwrap(model)
-        difference = None if transfer else shape_difference(self.shapes, tensor_shapes(model))
-        if difference is not None:
-            name, there, here = difference
-            raise IntegrityError(
-                f"the plan is for another network: '{name}' is {there} in the plan and {here} in "
-                "the model"
-            )
+        if not transfer:
+            self.check_network(model)
         if graph is None:
             inputs = (
                 self._example_input(model, transfer) if example_input is None else example_input
@@ -165,6 +160,16 @@ class Plan:
         slim = slim_model(model, graph, self.alive(graph, transfer=transfer), init=init, seed=seed)
         mark(slim, plan=self.sha256)
         return slim
+
+    def check_network(self, model: nn.Module) -> None:
+        """Refuse a model that is not the plan's full network; name the first difference."""
+        difference = shape_difference(self.shapes, tensor_shapes(model))
+        if difference is not None:
+            name, there, here = difference
+            raise IntegrityError(
+                f"the plan is for another network: '{name}' is {there} in the plan and {here} in "
+                "the model"
+            )
 
     def alive(self, graph: ChannelGraph, *, transfer: bool = False) -> Alive:
         """Return the living channel classes of a graph of the plan's network."""

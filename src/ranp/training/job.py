@@ -10,7 +10,7 @@ from typing import Any
 
 from ranp.errors import UsageError
 from ranp.files import LOCK, ensure_directory, hold_directory, json_sha256, write_sealed_json
-from ranp.schemas import read_file, read_run_file
+from ranp.schemas import read_file, read_training
 from ranp.training.config import Config, first_difference, parse_config
 from ranp.training.networks import Factory, find_spec
 
@@ -82,8 +82,7 @@ def claim(job: Job, *, resume: bool) -> dict[str, Any] | None:
                 "transfer": job.transfer,
             },
         )
-    record = directory / "record.json"
-    return read_run_file(directory, "record.json", "record") if record.exists() else None
+    return read_training(directory)[0]
 
 
 def _check_same(job: Job, stored: dict[str, Any]) -> None:

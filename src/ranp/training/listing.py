@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ranp.errors import RanpError, UsageError
-from ranp.schemas import read_epochs, read_file, read_run_file
+from ranp.schemas import read_file, read_training
 
 
 def list_runs(directory: Path) -> list[dict[str, Any]]:
@@ -27,12 +27,12 @@ def _summary(run: Path) -> dict[str, Any]:
         summary |= {key: config[key] for key in ("recipe", "epochs")}
         if (run / "plan.json").exists():
             summary["method"] = str(read_file(run / "plan.json", "plan")["method"])
-        summary["done"] = max((line["epoch"] for line in read_epochs(run)), default=0)
-        if not (run / "record.json").exists():
-            return {**summary, "state": "not finished"}
-        record = read_run_file(run, "record.json", "record")
+        record, epochs = read_training(run)
     except RanpError as error:
         return {**summary, "state": f"damaged: {error}"}
+    summary["done"] = len(epochs)
+    if record is None:
+        return {**summary, "state": "not finished"}
     costs = record["slim"] or record["full"] or {}
     return {
         **summary,

@@ -26,6 +26,7 @@ from ranp.datasets.loader import Loader
 from ranp.datasets.tasks import Batch, Measures, Task
 from ranp.errors import IntegrityError, RanpError, UsageError
 from ranp.recompute import checkpointed
+from ranp.run_schemas import AVERAGED_EPOCHS
 from ranp.signals import GracefulStop, Interrupted
 from ranp.slimming import save_weights
 from ranp.speed import optimize, return_freed_memory
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 LAST, BEST = "last.safetensors", "best.safetensors"
-AVERAGED_EPOCHS = 5
-"""Metrics are averaged over the last five epochs, as in the paper."""
 
 
 class Diverged(RanpError):

@@ -14,8 +14,6 @@
 from __future__ import annotations
 
 import logging
-import statistics
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +26,7 @@ from ranp.datasets.loader import Loader, Shard
 from ranp.errors import RanpError, UsageError
 from ranp.files import write_sealed_json
 from ranp.report.page import write_report
+from ranp.run_schemas import averaged
 from ranp.schemas import read_run_file, run_id
 from ranp.slimming import mark
 from ranp.speed import optimization_of
@@ -35,7 +34,7 @@ from ranp.training.config import Config
 from ranp.training.distributed import all_reduce_sum, launched_as
 from ranp.training.job import SCHEMA, Job, claim, owned
 from ranp.training.listeners import Listener, Listeners, RunLog
-from ranp.training.loop import AVERAGED_EPOCHS, Trainer
+from ranp.training.loop import Trainer
 from ranp.training.preparation import Prepared, prepare
 from ranp.trials.store import versions
 
@@ -184,17 +183,3 @@ def validation_loader(cases: Cases, config: Config, shard: Shard = Shard()) -> L
     whole = config.data.dataset.whole_volumes
     batch = 1 if whole else max(config.batch // shard.world, 1)
     return Loader(cases, batch, training=False, workers=config.data.workers, shard=shard)
-
-
-def averaged(history: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """Return mean and standard deviation (n - 1) of every metric over the last five epochs."""
-    lines = [line["metrics"] for line in history[-AVERAGED_EPOCHS:]]
-    columns = {name: [line[name] for line in lines] for name in lines[-1]}
-    return {
-        name: {
-            "mean": statistics.fmean(values),
-            "std": statistics.stdev(values) if len(values) > 1 else 0.0,
-            "last": values[-1],
-        }
-        for name, values in columns.items()
-    }
