@@ -83,7 +83,7 @@ def refused(read, field):
 
 
 OPTIONAL = {"best_epoch", "seed", "sparsity"}
-NOT_IN_OLDER = {"blocks", "fit", "plan", "explorer", "measured", "timelines"}
+NOT_IN_OLDER = {"blocks", "fit", "plan", "explorer", "measured", "timelines", "warnings"}
 
 
 @pytest.mark.parametrize("kind", [*STORED, "plan", "pruning"])

@@ -13,7 +13,7 @@ from ranp.run_schemas import averaged
 from ranp.training.job import Job
 from ranp.training.listeners import Listener
 from ranp.training.loop import Diverged, Trainer
-from ranp.training.run import averaged, train
+from ranp.training.run import train
 from tests.training.networks import Normed, Plain
 from tests.training.test_resume import Recorder, assert_same_weights, weights
 
