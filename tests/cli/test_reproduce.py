@@ -51,7 +51,8 @@ def test_a_figure_is_written_and_told_of(ranp, tmp_path, monkeypatch):
     )
     # The files are there: drawing them again takes longer than all the rest.
     drawing = "ranp.experiments.reproduce.fig_importance.draw_importance"
-    monkeypatch.setattr(drawing, lambda path, panels, shared: None)
+    monkeypatch.setattr(drawing, lambda panels, shared: None)
+    monkeypatch.setattr("ranp.report.figures.save_figure", lambda figure, *paths: None)
     again = ranp(*arguments, "--json", "--quiet")
     assert again.err == ""
     assert len(again.json["rows"]) == 30

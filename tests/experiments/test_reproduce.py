@@ -203,7 +203,13 @@ def test_a_second_run_computes_nothing_and_gives_the_same_files(small):
 def unpictured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are files, and nothing is drawn: that takes most of the time."""
     drawing = "ranp.experiments.reproduce.fig_retained.draw_retained_ratio"
-    monkeypatch.setattr(drawing, lambda path, table: path.write_bytes(b""))
+    monkeypatch.setattr(drawing, lambda table: None)
+
+    def save(figure: None, *paths: Path) -> None:
+        for path in paths:
+            path.write_bytes(b"")
+
+    monkeypatch.setattr("ranp.report.figures.save_figure", save)
 
 
 def test_rows_of_other_code_are_marked(small, unpictured):

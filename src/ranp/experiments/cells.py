@@ -37,7 +37,7 @@ from ranp.training.networks import Factory, build_network
 from ranp.training.optim import optimizer_state
 from ranp.training.preparation import make_choice, open_split, open_splits, stored_plan
 from ranp.training.run import train
-from ranp.trials.allocating import describe_network, require_scores
+from ranp.trials.allocating import describe_nearest, describe_network, require_scores
 from ranp.trials.store import Cell, Store
 
 FULL = "full"
@@ -224,10 +224,8 @@ class TrainingCells:
             try:
                 plan = _make_plan(chooser, wanted, place.name)
             except InfeasibleError as error:
-                sparsity = chooser.max_sparsity()
-                nearest = chooser.choose(sparsity)
-                described = describe_network(chooser, nearest, sparsity, wanted.budget)
-                return {"outcome": "unreachable", "reason": str(error), **described}
+                nearest = describe_nearest(chooser, wanted.budget)
+                return {"outcome": "unreachable", "reason": str(error), **nearest}
             plan.save(place / "plan.json")
         described = _describe(wanted, traced, plan)
         job = Job(

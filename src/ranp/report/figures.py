@@ -21,14 +21,14 @@ def pyplot_module() -> Any:
     return pyplot
 
 
-def save_figure(figure: Any, path: str | Path) -> None:
-    """Write a figure atomically, in the format of the suffix."""
-    path = Path(path)
-    kind = path.suffix[1:]
-    # The same figures give the same file: no date, and names that do not change.
-    metadata = {"Date": None} if kind == "svg" else {}
-    with atomic_write(path) as file, pyplot_module().rc_context({"svg.hashsalt": "ranp"}):
-        figure.savefig(file, format=kind, dpi=150, bbox_inches="tight", metadata=metadata)
+def save_figure(figure: Any, *paths: str | Path) -> None:
+    """Write a figure atomically to files, each in the format of its suffix."""
+    for path in map(Path, paths):
+        kind = path.suffix[1:]
+        # The same figures give the same file: no date, and names that do not change.
+        metadata = {"Date": None} if kind == "svg" else {}
+        with atomic_write(path) as file, pyplot_module().rc_context({"svg.hashsalt": "ranp"}):
+            figure.savefig(file, format=kind, dpi=150, bbox_inches="tight", metadata=metadata)
     pyplot_module().close(figure)
 
 

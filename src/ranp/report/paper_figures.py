@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from ranp.report.figures import PALETTE, clean, layer_bars, pyplot_module, save_figure
+from ranp.report.figures import PALETTE, clean, layer_bars, pyplot_module
 from ranp.report.table import ComparisonTable, Figure, Group, Row
 
 _PAGE = 10.0  # inches: readable at page width
@@ -39,8 +38,8 @@ def _label(axes: Any, title: str | None = None, x: str | None = None, y: str | N
     clean(axes)
 
 
-def _save(figure: Any, axes: Any, path: str | Path) -> None:
-    """Save a figure with the legend of some axes above it."""
+def _with_legend(figure: Any, axes: Any) -> Any:
+    """Return a figure with the legend of some axes above it."""
     handles, labels = axes.get_legend_handles_labels()
     figure.tight_layout()
     figure.legend(
@@ -52,15 +51,14 @@ def _save(figure: Any, axes: Any, path: str | Path) -> None:
         loc="lower center",
         bbox_to_anchor=(0.5, 1.0),
     )
-    save_figure(figure, path)
+    return figure
 
 
 def draw_importance(
-    path: str | Path,
     panels: Mapping[str, Mapping[str, Sequence[Sequence[float]]]],
     *,
     shared: bool = True,
-) -> None:
+) -> Any:
     """Draw the importance of every neuron, and the means of layers, a row per network.
 
     A panel holds, for every layer, the importance of its neurons. With `shared`, the panels of a
@@ -77,7 +75,7 @@ def draw_importance(
         for axes in row:
             lowest, highest = axes.get_ylim()
             axes.set_ylim(max(lowest, 1e-10 * highest), highest)
-    _save(figure, grid[0][0], path)
+    return _with_legend(figure, grid[0][0])
 
 
 def _importance(axes: Any, layers: Sequence[Sequence[float]]) -> None:
@@ -106,7 +104,7 @@ def _importance(axes: Any, layers: Sequence[Sequence[float]]) -> None:
     axes.set_xticks(range(1, len(layers) + 1, step))
 
 
-def draw_retained_ratio(path: str | Path, table: ComparisonTable) -> None:
+def draw_retained_ratio(table: ComparisonTable) -> Any:
     """Draw the retained ratio and number of neurons in every layer, a row per network.
 
     The first column of the table is of the full network, the others are of a method each.
@@ -133,7 +131,7 @@ def draw_retained_ratio(path: str | Path, table: ComparisonTable) -> None:
         numbers.yaxis.set_major_formatter("{x:g}")
         for axes in (ratio, numbers):
             axes.set_xticks(list(layers)[:: max(1, len(layers) // 15)])
-    _save(figure, grid[0][1], path)
+    return _with_legend(figure, grid[0][1])
 
 
 @dataclass(frozen=True)
@@ -153,7 +151,7 @@ class Sweep:
     metric: str = "accuracy"
 
 
-def draw_sparsity(path: str | Path, panels: Mapping[str, Sweep]) -> None:
+def draw_sparsity(panels: Mapping[str, Sweep]) -> Any:
     """Draw resources above, accuracy below, against sparsity, a column per network."""
     trained = any(panel.accuracy for panel in panels.values())
     figure, grid = _grid(1 + trained, len(panels), 5.2 if trained else 2.8)
@@ -179,7 +177,7 @@ def draw_sparsity(path: str | Path, panels: Mapping[str, Sweep]) -> None:
             _label(each, x="neuron sparsity")
         _label(axes, title)
     _label(grid[0][0], y="% of the full network")
-    _save(figure, grid[0][0], path)
+    return _with_legend(figure, grid[0][0])
 
 
 def _curve(axes: Any, points: Curve, color: str, line: str, marker: str, label: str) -> None:
@@ -188,11 +186,10 @@ def _curve(axes: Any, points: Curve, color: str, line: str, marker: str, label: 
 
 
 def draw_learning(
-    path: str | Path,
     runs: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]],
     metric: str,
     name: str,
-) -> None:
+) -> Any:
     """Draw loss and metric against epochs and against time, as the paper's Fig. 5.
 
     Every run is a curve, from the lines that its epochs have stored; epochs without the metric are
@@ -222,12 +219,10 @@ def draw_learning(
             axes.set_xlim(left=0)
             axes.xaxis.get_major_locator().set_params(integer=True)
         _label(row[0], y=ylabel)
-    _save(figure, grid[0][0], path)
+    return _with_legend(figure, grid[0][0])
 
 
-def draw_overview(
-    path: str | Path, panels: Sequence[tuple[Group, str, str]], units: Mapping[str, str]
-) -> None:
+def draw_overview(panels: Sequence[tuple[Group, str, str]], units: Mapping[str, str]) -> Any:
     """Draw memory, and the loss of accuracy, against FLOPs: bottom left is the best.
 
     A panel has a row per method, the full network first, and key and name of the accuracy; `units`
@@ -256,7 +251,7 @@ def draw_overview(
         if below is not None:
             _label(below, y=f"loss of {name} (points)")
     _label(grid[0][0], y=up)
-    _save(figure, grid[0][0], path)
+    return _with_legend(figure, grid[0][0])
 
 
 def _both(row: Row, key: str) -> tuple[float, float]:

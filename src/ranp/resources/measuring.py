@@ -89,16 +89,14 @@ def time_in_turns(
 
 
 def measure_in_turns(
-    actions: Mapping[str, Callable[[], object]],
-    repetitions: int = 3,
-    clock: Callable[[], float] = time.perf_counter,
+    actions: Mapping[str, Callable[[], object]], repetitions: int
 ) -> dict[str, Measured]:
     """Measure time and memory of several actions in turns.
 
     One more run of each warms up, and is the one whose memory is measured.
     """
     peaks = {name: peak_bytes(act) for name, act in actions.items()}
-    timings = time_in_turns(actions, repetitions, clock, warm_up=False)
+    timings = time_in_turns(actions, repetitions, warm_up=False)
     return {
         name: Measured(timing.median, timing.spread, timing.seconds, peaks[name])
         for name, timing in timings.items()

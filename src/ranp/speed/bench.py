@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -113,7 +112,6 @@ def compare_speed(
     modes: Iterable[Mode] = MODES,
     optimized: bool = False,
     repetitions: int = 3,
-    clock: Callable[[], float] = time.perf_counter,
     force: bool = False,
     step: Callable[[str], object] = lambda message: None,
 ) -> Bench:
@@ -128,7 +126,6 @@ def compare_speed(
         optimized: Whether both networks go through `ranp.optimize` first, for every shape.
         repetitions: Timed runs of each network; one more before them warms up, and is the one
             whose memory is measured.
-        clock: What is read before and after each run.
         force: Measure although others use the machine.
         step: `step(message)`, called before each comparison.
 
@@ -150,7 +147,7 @@ def compare_speed(
             for mode in modes:
                 step(f"{mode} at {' x '.join(map(str, shape))}")
                 comparisons.append(
-                    _compare(models, shape, mode, theoretical, optimized, repetitions, clock)
+                    _compare(models, shape, mode, theoretical, optimized, repetitions)
                 )
     machine = describe_machine(next(full.parameters()).device)
     return Bench(tuple(comparisons), machine, busy, others)
@@ -163,7 +160,6 @@ def _compare(
     theoretical: float,
     optimized: bool,
     repetitions: int,
-    clock: Callable[[], float],
 ) -> Comparison:
     records = {}
     if optimized:
@@ -173,7 +169,7 @@ def _compare(
     for model in models.values():
         model.train(mode == "train")
     runs = {name: runner(model, x, mode, _usual_loss) for name, model in models.items()}
-    measured = measure_in_turns(runs, repetitions, clock)
+    measured = measure_in_turns(runs, repetitions)
     return Comparison(
         mode,
         shape,

@@ -106,9 +106,7 @@ class Allocator:
         try:
             sparsity, alive = self._meet_budget(chooser, budget)
         except InfeasibleError as error:
-            sparsity = chooser.max_sparsity()
-            about = describe_network(chooser, chooser.choose(sparsity), sparsity, budget)
-            return Unreachable(str(error), about)
+            return Unreachable(str(error), describe_nearest(chooser, budget))
         plan = make_plan(chooser, sparsity, alive=alive)
         about = describe_network(chooser, alive, sparsity, budget)
         return Allocation(chooser, plan, alive, about)
@@ -172,6 +170,12 @@ def describe_network(
         "one_neuron": single_neuron_layers(chooser.graph, alive),
         "full": {**full.totals(), "parameters": full.parameters},
     }
+
+
+def describe_nearest(chooser: Chooser, budget: Budget | None) -> dict[str, Any]:
+    """Return the same of the smallest network that a method comes down to."""
+    sparsity = chooser.max_sparsity()
+    return describe_network(chooser, chooser.choose(sparsity), sparsity, budget)
 
 
 def require_scores(store: Store, wanted: Cell, score: Callable[[], Scores]) -> Scores:

@@ -90,6 +90,7 @@ def reproduce(
     from ranp.experiments.reproduce.page import make_page
     from ranp.experiments.reproduce.study import with_parts
     from ranp.files import ensure_directory, write_text
+    from ranp.report.figures import save_figure
     from ranp.report.reproduction import render_reproduction
 
     exhibit = find_experiment(name).declare(study)
@@ -117,7 +118,6 @@ def reproduce(
     pictures = []
     if exhibit.draw is not None:
         pictures = [out / f"{name}.{suffix}" for suffix in ("png", "svg")]
-        for path in pictures:
-            exhibit.draw(path, table)
+        save_figure(exhibit.draw(table), *pictures)
     page = render_reproduction(make_page(name, study, cells, table, pictures, command))
     return table, [*files, *pictures, write_text(out / f"{name}.html", page)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from ranp.errors import UsageError
@@ -29,9 +28,9 @@ def declare(study: Study, name: str) -> tables.Exhibit:
     study.require_all((_DEEP,))
     rows = [_make_row(study, method) for method in _BATCH_AND_EPOCHS]
 
-    def draw(path: Path, table: ComparisonTable) -> None:
+    def draw(table: ComparisonTable) -> Any:
         runs = {row.label: [study.history(cell) for cell in row.cells.trainings] for row in rows}
-        draw_learning(path, runs, "miou", "mIoU")
+        return draw_learning(runs, "miou", "mIoU")
 
     return tables.make_exhibit(
         study,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
+from typing import Any
 
 from ranp.experiments.reproduce.scales import SEGMENTATION
 from ranp.experiments.reproduce.study import Study
@@ -44,7 +44,7 @@ def declare(study: Study, name: str) -> Exhibit:
         *([BEHIND_BATCH_NORM] if "mnmg-sum" in methods else []),
     ]
 
-    def draw(path: Path, table: ComparisonTable) -> None:
+    def draw(table: ComparisonTable) -> Any:
         panels = {
             pair.title: {
                 methods[method]: study.result(cell)["importance"]
@@ -52,7 +52,7 @@ def declare(study: Study, name: str) -> Exhibit:
             }
             for pair, by_method in cells.items()
         }
-        draw_importance(path, panels, shared=name == "fig-importance")
+        return draw_importance(panels, shared=name == "fig-importance")
 
     return make_layer_exhibit(
         study,

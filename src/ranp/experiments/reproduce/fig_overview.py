@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 from ranp.experiments.reproduce import table_capability
 from ranp.experiments.reproduce.scales import FOUR
@@ -19,9 +19,9 @@ def declare(study: Study, name: str) -> Exhibit:
     if not study.at_paper_size:
         units = {"gflops_share": "GFLOPs (% of full)", "memory_mb_share": "memory (% of full)"}
 
-    def draw(path: Path, table: ComparisonTable) -> None:
+    def draw(table: ComparisonTable) -> Any:
         metrics = {pair.title: next(iter(pair.metrics.items())) for pair in FOUR}
-        draw_overview(path, [(group, *metrics[group.title]) for group in table.groups()], units)
+        return draw_overview([(group, *metrics[group.title]) for group in table.groups()], units)
 
     title = "Figure 1: neuron pruning methods compared"
     return replace(table_capability.declare(study, name, title), draw=draw)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from typing import Any
 
 from ranp.experiments.paper import capability, printed
 from ranp.experiments.reproduce import table_capability, tables
@@ -22,9 +22,9 @@ def declare(study: Study, name: str) -> tables.Exhibit:
     pairs = study.pairs(FOUR)
     full = [table_capability.make_row(study, pair, "full") for pair in pairs]
 
-    def draw(path: Path, table: ComparisonTable) -> None:
+    def draw(table: ComparisonTable) -> Any:
         drawn = zip(table.groups(), full, strict=True)
-        draw_sparsity(path, {group.title: _sweep(study, row, group.rows) for group, row in drawn})
+        return draw_sparsity({group.title: _sweep(study, row, group.rows) for group, row in drawn})
 
     sparsity, *metrics = tables.make_columns(study, pairs, resources=False)
     shares = [Column(f"{k}_share", f"{title} (% of full)", 1) for k, title in _RESOURCES.items()]

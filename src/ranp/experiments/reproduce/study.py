@@ -156,12 +156,12 @@ class Study:
             "batch": batch,
         }
 
-    def importance(self, pair: Pair, method: str, seed: int = 0) -> dict[str, Any]:
-        """Return the cell of every neuron's importance."""
+    def importance(self, pair: Pair, method: str) -> dict[str, Any]:
+        """Return the cell of every neuron's importance, with seed 0."""
         return {
             "kind": "importance",
             **_traced(self.config(pair)),
-            "scores": self.scores(pair, seed),
+            "scores": self.scores(pair, seed=0),
             "method": method,
             "lam": self._lam(pair, method),
         }

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from ranp.errors import first_of
@@ -136,12 +135,12 @@ class TableRow:
 class Exhibit:
     """A table or figure of the paper: its cells, and what makes the table from complete ones.
 
-    `draw(path, table)` draws the figure to a file, whose suffix says the format; None for tables.
+    `draw(table)` returns the figure, of matplotlib; None for tables.
     """
 
     cells: Sequence[Cell]
     table: Callable[[], ComparisonTable]
-    draw: Callable[[Path, ComparisonTable], None] | None = None
+    draw: Callable[[ComparisonTable], Any] | None = None
 
 
 def make_exhibit(
@@ -152,7 +151,7 @@ def make_exhibit(
     columns: Iterable[Column],
     *,
     about: str | None = None,
-    draw: Callable[[Path, ComparisonTable], None] | None = None,
+    draw: Callable[[ComparisonTable], Any] | None = None,
 ) -> Exhibit:
     """Return the table of some rows, and the figure if the paper has one.
 
@@ -174,7 +173,7 @@ def make_layer_exhibit(
     figures: Callable[[Mapping[str, Mapping[str, Any]]], Mapping[str, Sequence[float]]],
     columns: Iterable[Column],
     about: Iterable[str],
-    draw: Callable[[Path, ComparisonTable], None],
+    draw: Callable[[ComparisonTable], Any],
 ) -> Exhibit:
     """Return a figure of seed 0, and a table with a row for every layer.
 
