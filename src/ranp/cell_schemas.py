@@ -87,7 +87,7 @@ class _Training(Content):
 
 
 _OF_TRAINED = {"accuracy", "goal", "seconds", "cpu_seconds", "device"}
-_OF_RECIPE = {"metrics", "full", "gflops"}
+_OF_RECIPE = {"metrics", "full", "deviation", *Costs.model_fields}
 """What a training by a recipe has as well."""
 
 

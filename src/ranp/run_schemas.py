@@ -74,10 +74,14 @@ def check_epochs(history: Sequence[Epoch]) -> None:
         raise ValueError("'metrics' must be the same in every line that has some")
 
 
-def check_best(epoch: int | None, value: float | None, history: Sequence[Epoch]) -> None:
-    """Raise `ValueError` for a best epoch whose line has no such value."""
-    found = None if epoch is None else history[epoch - 1].metrics.values()
-    if value not in ([None] if found is None else found):
+def check_best(
+    epoch: int | None, value: float | None, history: Sequence[Epoch], goal: str | None = None
+) -> None:
+    """Raise `ValueError` for a best epoch whose line has no such value, of the goal if known."""
+    metrics: Mapping[str, float | None] = {"": None}
+    if epoch is not None:
+        metrics = history[epoch - 1].metrics
+    if value not in (metrics.values() if epoch is None or goal is None else [metrics.get(goal)]):
         raise ValueError(f"'best' must be a metric of epoch {epoch}, got {value}")
 
 
@@ -204,6 +208,8 @@ def check_record(record: TrainingFile, history: Sequence[Epoch]) -> None:
             raise ValueError(f"'metrics.{name}' is not in metrics.jsonl")
     if record.best:
         best = record.best.get("epoch")
-        check_best(None if best is None else int(best), record.best.get(record.goal), history)
+        check_best(
+            None if best is None else int(best), record.best.get(record.goal), history, record.goal
+        )
     if record.seconds < history[-1].seconds:
         raise ValueError(f"'seconds' must be at least {history[-1].seconds} by metrics.jsonl")

@@ -88,7 +88,14 @@ def test_time_is_the_processors_unless_a_gpu_trained(tmp_path):
     metrics = {"dice": {"mean": 0.4, "std": 0.1, "last": 0.5}}
     trained = {"outcome": "trained", "accuracy": 0.5, "goal": "dice", "metrics": metrics}
     costs = {"gflops": 1.0, "param_mb": 0.5, "memory_mb": 2.0, "neurons": 12}
-    times = {**trained, **costs, "full": costs, "seconds": 5.0, "cpu_seconds": 4.0}
+    times = {
+        **trained,
+        **costs,
+        "full": costs,
+        "deviation": None,
+        "seconds": 5.0,
+        "cpu_seconds": 4.0,
+    }
     cpu, gpu, diverged = (
         complete(study, {"kind": "training", "number": i}, result)
         for i, result in enumerate(

@@ -23,14 +23,12 @@ def predict_timelines(chooser: Chooser, plan: Plan) -> dict[str, dict[str, Any]]
     """
     graph = chooser.graph
     inputs = graph.inputs
-    networks = {"full": graph.all_alive(), "slim": plan.alive(graph)}
+    slim = slim_meta_copy(chooser.model, graph, plan.alive(graph))
     example: Any = inputs.kwargs or inputs.args
     try:
         memories = {
-            name: predict_training_memory(
-                slim_meta_copy(chooser.model, graph, alive), example, device="cpu"
-            )
-            for name, alive in networks.items()
+            name: predict_training_memory(network, example, device="cpu")
+            for name, network in (("full", chooser.model), ("slim", slim))
         }
     except (TraceError, RuntimeError, ValueError):
         return {}
