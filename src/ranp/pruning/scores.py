@@ -185,7 +185,8 @@ class Scores:
         for key in sorted(parts, key=lambda key: order[parts[key][2]]):  # a file has its own order
             group, statistic, layer = parts[key]
             groups[group].setdefault(statistic, {})[layer] = tensors[key]
-        if groups["sums"] and about["batches"] == 0:
+        summed = [tensor for sums in groups["sums"].values() for tensor in sums.values()]
+        if about["batches"] == 0 and any(tensor.any() for tensor in summed):
             raise IntegrityError(
                 f"scores '{path}' are not valid: field 'batches' must be at least 1 for their sums"
                 "; score again"
