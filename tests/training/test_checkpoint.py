@@ -31,7 +31,9 @@ def trained(optimizer_class, **options):
     return model, optimizer
 
 
-PROGRESS = Progress(2, 5, 1.25, 60.5, 0.75, 1, [{"epoch": 1, "loss": 0.1}])
+PROGRESS = Progress(
+    2, 5, 1.25, 60.5, 0.75, 1, [{"epoch": 1, "loss": 0.1, "metrics": {"dice": 0.75}}]
+)
 
 
 @pytest.mark.parametrize(
