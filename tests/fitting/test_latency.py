@@ -89,7 +89,7 @@ def test_half_the_time_is_met_on_a_noisy_machine(model, loader, loss, noisy_cloc
     figures = {name: each["latency"] for name, each in result.figures.items()}
     assert 0.96 * 0.5 <= figures["slim"] / figures["full"] <= 0.5
     assert result.budgets[0].limit == figures["full"] / 2
-    assert not any("busy" in note for note in result.notes)
+    assert not any("vary" in note for note in result.notes)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -102,8 +102,8 @@ def test_when_the_time_for_measuring_is_over_the_result_says_how_well_it_is_know
     assert networks >= 2 and rest == 0  # three turns each, which is the fewest
     # One run's factor is uniform in 0.9 to 1.1; a turn's ratio is of two, its mean of six turns.
     spread = math.sqrt(2 * 0.2**2 / 12)
-    (note,) = (note for note in result.notes if "busy" in note)
-    known = int(note.partition("known to ")[2].partition("%")[0]) / 100
+    (note,) = (note for note in result.notes if "vary" in note)
+    known = int(note.partition("known to ")[2].partition(" %")[0]) / 100
     assert known == pytest.approx(spread / math.sqrt(6), abs=0.02)
 
 

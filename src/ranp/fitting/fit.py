@@ -243,8 +243,8 @@ def _time_notes(found: Found) -> list[str]:
     if found.time_error <= _UNSURE:
         return []
     return [
-        f"the machine is busy: the time of the slim network is known to {found.time_error:.0%} "
-        "only; fit again on a quiet one"
+        f"times vary here: that of the slim network is known to {100 * found.time_error:.0f} % "
+        "only; fit again when the machine is quiet"
     ]
 
 
