@@ -67,12 +67,13 @@ settled before as well: more where earlier seeds had shown a difference that few
 atrium has seeds of its own since the last rung is as far as the cost allows, which changes its
 races and no others; what was trained before is in docs/results/earlier."""
 
-TO_THE_END, WITH_SEEDS = ("modelnet10", "flops=3%"), range(300, 303)
-"""Where every candidate is trained to the end, to see what a race misses."""
+ALL_TO_THE_END = 4
+"""With how many seeds of a comparison at FLOPs every candidate is trained to the end, to see how
+good the families are and what a race misses."""
 
 FULL_SEEDS = {
     "hippocampus": range(300, 304),
-    "modelnet10": range(300, 302),
+    "modelnet10": range(300, 304),
     "left_atrium": range(400, 402),
 }
 """Seeds of the full networks, one or two for each fold."""
@@ -107,7 +108,7 @@ def _refuse(model: nn.Module, seed: int) -> Iterator[float]:
 
 def methods_of(name: str, budget: str, seed: int) -> tuple[str, ...]:
     """Return what is trained to the end with a seed."""
-    all_of_them = (name, budget) == TO_THE_END and seed in WITH_SEEDS
+    all_of_them = budget.startswith("flops") and seed in SEEDS[name, budget][:ALL_TO_THE_END]
     return tuple(dict.fromkeys((*(CANDIDATES if all_of_them else ()), *COMPARED)))
 
 
@@ -123,11 +124,11 @@ def train(store: Store, ledger: Ledger, only: str) -> None:
     """
     for name, budget in chosen(only):
         runs = make_runs(store, name, budget)
-        done = ledger.by_seed(name, budget, RACE)
-        left = [seed for seed in SEEDS[name, budget] if seed not in done]
-        for seed in sorted({*left, *(seed + 1 for seed in left)}):
-            for method in methods_of(name, budget, seed) if seed in left else ():
-                if method != RACE:
+        raced = ledger.by_seed(name, budget, RACE)
+        left = [seed for seed in SEEDS[name, budget] if seed not in raced]
+        for seed in sorted({*SEEDS[name, budget], *(seed + 1 for seed in left)}):
+            for method in methods_of(name, budget, seed) if seed in SEEDS[name, budget] else ():
+                if method != RACE and seed not in ledger.by_seed(name, budget, method):
                     train_one(runs, store, method, budget, seed)
             if seed - 1 in left:
                 train_one(runs, store, RACE, budget, seed - 1)
@@ -170,6 +171,7 @@ def collect(store: Store, ledger: Ledger, only: str) -> None:
                 found = {
                     method: runs.result(store, method, budget, seed)
                     for method in methods_of(name, budget, seed)
+                    if seed not in ledger.by_seed(name, budget, method)
                 }
             except UsageError:
                 continue
@@ -185,8 +187,8 @@ def tables(ledger: Ledger, only: str) -> Iterator[str]:
         yield from summary(ledger, [key for key in known if key[1].startswith(resource)])
     yield from against_full(ledger, known)
     yield from races(ledger, known)
-    if TO_THE_END in known:
-        yield from ranks(ledger)
+    yield from families(ledger, known)
+    yield from ranks(ledger, known)
 
 
 def summary(ledger: Ledger, known: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -273,16 +275,59 @@ def behind_the_best(ledger: Ledger, key: tuple[str, str], seed: int) -> float:
     return max(0.0, max(others) - ours)
 
 
-def ranks(ledger: Ledger) -> Iterator[str]:
+def families(ledger: Ledger, known: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yield the mean of every candidate, over the seeds with which all were trained to the end.
+
+    The last columns are the best candidate of each seed, which nobody knows before, and how often
+    each was it.
+    """
+    columns = ("data", "budget", "seeds", *CANDIDATES, RACE, "best of each seed", "which")
+    yield " | ".join(columns)
+    yield " | ".join(["---"] * 2 + ["---:"] * (len(columns) - 3) + ["---"])
+    for key in known:
+        whole = {seed: final for seed in SEEDS[key] if len(final := ends(ledger, key, seed)) > 1}
+        if not whole:
+            continue
+        means = []
+        for method in CANDIDATES:
+            found = [final[method] for final in whole.values() if method in final]
+            missed = "" if len(found) == len(whole) else f" ({len(found)})"
+            means.append(f"{fmean(found):.1f}{missed}")
+        races = accuracies(ledger.by_seed(*key, RACE))
+        best = {seed: max(final, key=lambda each: final[each]) for seed, final in whole.items()}
+        cells = [
+            *(*key, str(len(whole)), *means, f"{fmean(races[seed] for seed in whole):.1f}"),
+            f"{fmean(whole[seed][name] for seed, name in best.items()):.1f}",
+            ", ".join(f"{name} {times}" for name, times in Counter(best.values()).most_common()),
+        ]
+        yield " | ".join(cells)
+    yield ""
+
+
+def ends(ledger: Ledger, key: tuple[str, str], seed: int) -> dict[str, float]:
+    """Return where every candidate ended with a seed, as far as each came down to the budget.
+
+    Empty where not all of them were trained.
+    """
+    lines = {line.method: line.accuracy for line in ledger.lines(*key) if line.seed == seed}
+    if not lines.keys() >= set(CANDIDATES):
+        return {}
+    found = ((name, lines[name]) for name in CANDIDATES)
+    return {name: accuracy for name, accuracy in found if accuracy is not None}
+
+
+def ranks(ledger: Ledger, known: Sequence[tuple[str, str]]) -> Iterator[str]:
     """Yield the order of all candidates on each rung and at the end, where all were trained."""
-    yield "seed | on the rungs, by check-ins | at the end, %"
-    yield "---: | --- | ---"
-    for seed in WITH_SEEDS:
-        lines = [x for x in ledger.lines(*TO_THE_END) if x.seed == seed]
-        final = {x.method: x.accuracy for x in lines if x.method in CANDIDATES and x.accuracy}
-        order = sorted(final, key=lambda method: -final[method])
-        standing = next(x.values["standing"] for x in lines if x.method == RACE)
-        yield f"{seed} | {standing} | {', '.join(f'{m} {final[m]:.1f}' for m in order)}"
+    yield "data | budget | seed | on the rungs, by check-ins | at the end, %"
+    yield "--- | --- | ---: | --- | ---"
+    for key in known:
+        races = ledger.by_seed(*key, RACE)
+        for seed in SEEDS[key]:
+            final = ends(ledger, key, seed)
+            order = sorted(final, key=lambda method: -final[method])
+            if order:
+                at_the_end = ", ".join(f"{name} {final[name]:.1f}" for name in order)
+                yield " | ".join([*key, str(seed), races[seed].values["standing"], at_the_end])
     yield ""
 
 
