@@ -12,7 +12,7 @@ from ranp.cli._common import command_line
 from ranp.cli._networks import parse_shape
 from ranp.cli._options import Coupling, Output, grouped
 from ranp.cli._training import TrainingOptions, load_factory
-from ranp.user_code import load_object
+from ranp.user_code import load_function
 
 if TYPE_CHECKING:
     from ranp.training.config import Config
@@ -88,7 +88,7 @@ def _compare_loop(
     with resume_hint():
         comparison = compare(
             load_factory(training.network),
-            load_object(str(training.train), "training function"),
+            load_function(str(training.train), "training function"),
             methods=names,
             budget=[split_budgets([text]) for text in budgets],
             seeds=seeds,
