@@ -153,3 +153,7 @@ def train_signalled(model: nn.Module, seed: int) -> Iterator[float]:
             except Exception:  # as users' code has it around a step
                 print("caught")
         yield number / 20
+
+
+def train_diverging(model: nn.Module, seed: int) -> Iterator[float]:
+    yield float("nan")

@@ -92,3 +92,14 @@ def test_what_cannot_be_trained_is_refused(ranp, tmp_path, options, message):
     outcome = ranp(*RACE, *options, "--out", tmp_path)
     assert outcome.code == 2
     assert message in outcome.err
+
+
+def test_a_comparison_of_what_diverges_names_no_page_that_is_not_there(ranp, tmp_path):
+    budget = ("--budget", "params=50%", "--methods", "thin", "--seeds", 1)
+    arguments = ("compare", *RACE[1:5], *budget, "--train", f"{FACTORIES}:train_diverging")
+    outcome = ranp(*arguments, "--out", tmp_path)
+    assert outcome.code == 0, outcome.err
+    assert "thin has no result at this budget" in outcome.out
+    assert outcome.out.startswith("15,961 parameters, 50 % of the full network")
+    assert "comparison.html" not in outcome.err
+    assert not (tmp_path / "comparison.html").exists()

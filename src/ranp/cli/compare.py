@@ -69,7 +69,10 @@ def command(
     files = write_comparison(result, out, command_line())
     output.show({"files": [str(path) for path in files], **result}, terminal(result))
     output.say(f"Written: {files[0]} and {', '.join(path.name for path in files[1:])}")
-    output.say(f"Next: open {out / 'comparison.html'} in a browser")
+    for path in (
+        path for path in files if path.suffix == ".html"
+    ):  # none where nothing was trained
+        output.say(f"Next: open {path} in a browser")
 
 
 def _compare_loop(
