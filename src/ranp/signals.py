@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -40,3 +42,32 @@ class GracefulStop:
         if self.number and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.number = number
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, as Python raises SIGINT: no `except Exception` of the user's code stops it."""
+
+
+@contextmanager
+def stoppable(message: str) -> Iterator[None]:
+    """End work on SIGINT or SIGTERM wherever it is, with a message that says how to go on.
+
+    What runs inside is closed as by an error: files of the user's code, and locks.
+
+    Raises:
+        Interrupted: A signal came.
+    """
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        raise _Terminated
+
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, terminate) if main else None
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        number = signal.SIGTERM if isinstance(error, _Terminated) else signal.SIGINT
+        raise Interrupted(number, message) from error
+    finally:
+        if main:
+            signal.signal(signal.SIGTERM, before)

@@ -32,7 +32,7 @@ def load_module(name: str, what: str) -> ModuleType:
         raise
     except ImportError as error:
         raise UsageError(f"{what}: cannot import '{name}' ({error})") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"{what}: importing '{name}' raises {describe_failure(error)}") from error
     _LOADED[name] = None
     return module
@@ -46,6 +46,8 @@ def loaded_modules() -> tuple[str, ...]:
 def load_object(name: str, what: str) -> Any:
     """Import an object named `package.module:name`, from the current directory too."""
     module_name, _, attribute = name.partition(":")
+    if not attribute:
+        raise UsageError(f"{what} must be named package.module:name, got '{name}'")
     module = load_module(module_name, f"{what} '{name}'")
     if not hasattr(module, attribute):
         raise UsageError(
@@ -53,6 +55,14 @@ def load_object(name: str, what: str) -> Any:
             f"{suggest(attribute, (n for n in vars(module) if not n.startswith('_')))}"
         )
     return getattr(module, attribute)
+
+
+def load_function(name: str, what: str) -> Callable[..., Any]:
+    """Import a function, or another object that can be called, named `package.module:name`."""
+    function: Callable[..., Any] = load_object(name, what)
+    if not callable(function):
+        raise UsageError(f"{what} '{name}' must be a function, got {type(function).__name__}")
+    return function
 
 
 def call_factory(name: str, what: str) -> Any:
@@ -64,7 +74,7 @@ def call_factory(name: str, what: str) -> Any:
         return factory()
     except RanpError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"{what} '{name}' raises {describe_failure(error)}") from error
 
 
@@ -97,7 +107,8 @@ def load_loader(name: str, what: str) -> Any:
 def blame(what: str, given: str = "") -> Iterator[None]:
     """Turn whatever the user's own code raises into a `UsageError` that names its line.
 
-    `RanpError`s pass through, and so do out-of-memory errors, which callers can handle.
+    `RanpError`s pass through, and so do out-of-memory errors, which callers can handle. Code that
+    ends the process (`sys.exit`) fails too: nobody would know that the work is not done.
 
     Args:
         what: The code that runs inside, such as "the loss".
@@ -105,7 +116,7 @@ def blame(what: str, given: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if isinstance(error, RanpError) or is_out_of_memory(error):
             raise
         raise UsageError(f"{what} fails: {describe_failure(error)}{given}") from error

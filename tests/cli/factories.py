@@ -142,3 +142,18 @@ def train(model: nn.Module, seed: int) -> Iterator[dict[str, float]]:
 def train_badly(model: nn.Module, seed: int) -> Iterator[float]:
     yield 0.5
     raise ValueError("the disk is full")
+
+
+def train_signalled(model: nn.Module, seed: int) -> Iterator[float]:
+    """Yields; the process gets the signal that TEST_SIGNAL names after the second check-in."""
+    for number in range(20):
+        if number == 2 and "TEST_SIGNAL" in os.environ:
+            try:
+                os.kill(os.getpid(), getattr(signal, os.environ["TEST_SIGNAL"]))
+            except Exception:  # as users' code has it around a step
+                print("caught")
+        yield number / 20
+
+
+def train_diverging(model: nn.Module, seed: int) -> Iterator[float]:
+    yield float("nan")

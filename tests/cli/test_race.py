@@ -3,6 +3,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import pytest
 from torch import nn
 
 from ranp.slimming import Plan
@@ -49,3 +50,56 @@ def test_data_needs_a_loss(ranp, tmp_path):
     outcome = ranp(*arguments, "--out", tmp_path)
     assert outcome.code == 2
     assert "give --data and --loss" in outcome.err
+
+
+@pytest.mark.parametrize("command", [RACE, ("compare", *RACE[1:], "--methods", "thin,random")])
+@pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_says_how_to_go_on(ranp, tmp_path, monkeypatch, command, number, code):
+    monkeypatch.setenv("TEST_SIGNAL", number)
+    arguments = (
+        *command,
+        "--cost",
+        3,
+        "--train",
+        f"{FACTORIES}:train_signalled",
+        "--out",
+        tmp_path,
+    )
+    stopped = ranp(*arguments)
+    assert stopped.code == code
+    assert stopped.err.endswith("ranp: stopped; the same command goes on from there\n")
+    assert "caught" not in stopped.out
+    monkeypatch.delenv("TEST_SIGNAL")
+    assert ranp(*arguments).code == 0
+
+
+def test_names_of_candidates_may_have_spaces_around_them(ranp, tmp_path):
+    arguments = (*RACE, "--train", f"{FACTORIES}:train", "--out", tmp_path)
+    outcome = ranp(*arguments, "--candidates", "thin, power:0.25", "--json")
+    assert outcome.code == 0, outcome.err
+    assert list(outcome.json["widths"])[:2] == ["thin", "power:0.25"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--train", f"{FACTORIES}:NOT_A_FUNCTION"), "NOT_A_FUNCTION' must be a function, got int"),
+        (("--train", FACTORIES), f"must be named package.module:name, got '{FACTORIES}'"),
+        (("--train", f"{FACTORIES}:train", "--input", ""), "give --input 1,1,64,64,64"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(ranp, tmp_path, options, message):
+    outcome = ranp(*RACE, *options, "--out", tmp_path)
+    assert outcome.code == 2
+    assert message in outcome.err
+
+
+def test_a_comparison_of_what_diverges_names_no_page_that_is_not_there(ranp, tmp_path):
+    budget = ("--budget", "params=50%", "--methods", "thin", "--seeds", 1)
+    arguments = ("compare", *RACE[1:5], *budget, "--train", f"{FACTORIES}:train_diverging")
+    outcome = ranp(*arguments, "--out", tmp_path)
+    assert outcome.code == 0, outcome.err
+    assert "thin has no result at this budget" in outcome.out
+    assert outcome.out.startswith("15,961 parameters, 50 % of the full network")
+    assert "comparison.html" not in outcome.err
+    assert not (tmp_path / "comparison.html").exists()

@@ -73,7 +73,13 @@ def test_a_single_seed_has_no_spread():
 
 def test_seeds_that_agree_exactly():
     assert t_test([0.0, 0.0, 0.0]) == 1.0
-    assert t_test([0.25, 0.25, 0.25]) == 0.0
+    assert t_test([0.25, 0.25, 0.25]) == 0.25 == least_flip_p(3)
+    assert t_test([0.1 + 0.2, 0.3]) == 0.5  # the same but for rounding
+    difference = compare_paired([0.5, 0.75], [0.25, 0.5])
+    assert describe_difference("race", "thin", difference) == (
+        "race is +25.00 points from thin (the same each time, so their spread is not known, "
+        "2 seeds, p = 0.5): not shown to differ."
+    )
     assert sign_flip_test([0.0, 0.0, 0.0]) == 1.0
 
 

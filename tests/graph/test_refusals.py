@@ -357,3 +357,61 @@ def test_models_that_have_no_channels_to_trace(make, expected: str) -> None:
 def test_a_sparse_example_input() -> None:
     with pytest.raises(UsageError, match="example input must be dense"):
         build_graph(chain(), torch.zeros(IMAGE).to_sparse())
+
+
+class Orthogonal(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.utils.parametrizations.orthogonal(nn.Conv2d(2, 8, 1))
+        self.b = nn.Conv2d(8, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(self.a(x))
+
+
+class Shuffled(nn.Module):
+    """Groups tie every second channel, the shuffle between them all the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Conv2d(8, 8, 1, groups=2)
+        self.b = nn.Conv2d(8, 8, 1, groups=4)
+        self.c = nn.Conv2d(8, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        n, channels, *size = (x := self.a(x)).shape
+        x = x.view(n, 4, channels // 4, *size).transpose(1, 2).reshape(n, channels, *size)
+        return self.c(self.b(x))
+
+
+@pytest.mark.parametrize(
+    ("network", "channels", "reason"),
+    [
+        (Orthogonal, 2, "its weight is computed in a way that fixes its size"),
+        (Shuffled, 8, "all its channels are tied to one another in the network's own forward"),
+    ],
+)
+def test_layers_that_stay_say_why(network: type[nn.Module], channels: int, reason: str) -> None:
+    graph = build_graph(network(), (1, channels, 4, 4))
+    assert {graph.pinned[c] for c in graph.layers["a"].neurons.tolist()} == {reason}
+
+
+class CountedElsewhere(nn.Module):
+    """The channels of one layer are taken apart by the number of another's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Conv2d(1, 4, 1)
+        self.b = nn.Sequential(nn.Conv1d(4 * 8, 6, 1), nn.Conv1d(6, 4 * 8, 1))
+        self.c = nn.Conv2d(8, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        n, channels, depth, width = (x := self.a(x)).shape
+        y = self.b(x.reshape(n, channels * depth, width))
+        return self.c(torch.cat([x, y.reshape(n, channels, depth, width)], dim=1))
+
+
+def test_what_counts_other_channels_says_what_to_protect() -> None:
+    with pytest.raises(TraceError, match=r"whose channels it counts \(protect=\['NAME'\]\)"):
+        build_graph(CountedElsewhere(), (1, 1, 8, 8))
+    build_graph(CountedElsewhere(), (1, 1, 8, 8), protect=["a"])

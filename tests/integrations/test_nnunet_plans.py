@@ -342,3 +342,18 @@ def test_show_refuses_plans_without_slim_networks(dataset, about):
     path.write_text("{")
     with pytest.raises(IntegrityError, match="is not valid JSON"):
         read_slim_plans(path)
+
+
+def test_plans_that_do_not_exist_say_what_writes_them(tmp_path):
+    with pytest.raises(
+        UsageError, match=r"do not exist\. .*plan_and_preprocess.* `ranp nnunet prune"
+    ):
+        read_plans(tmp_path / "4")
+
+
+def test_several_datasets_of_one_number_are_told_apart_by_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("nnUNet_preprocessed", str(tmp_path))
+    for name in ("Dataset004_Hippocampus", "Dataset004_Again"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(UsageError, match=r"several datasets have .* give the whole name"):
+        dataset_folder(4)

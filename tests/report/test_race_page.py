@@ -34,7 +34,10 @@ def test_who_won_and_what_everyone_reached() -> None:
     assert "ranp race --network a:b" in text
 
 
-def test_a_line_ends_where_its_candidate_was_dropped() -> None:
-    paths = re.findall(r'class="line c(\d)" d="([^"]*)"', render_race(RECORD))
-    # Dice from 0.1 to 0.5 in 760 x 230: 0.25 is at 230 x (1 - 0.15 / 0.4); a dot has no length.
-    assert ("0", "M0.0 230.0h0") in paths and ("1", "M0.0 143.8L760.0 0.0h0") in paths
+def test_a_line_ends_with_a_dot_where_its_candidate_was_dropped() -> None:
+    page = render_race(RECORD)
+    lines = re.findall(r'class="line c(\d)" d="([^"]*)"', page)
+    # Dice from 0.1 to 0.5 in 760 x 230: 0.25 is at 230 x (1 - 0.15 / 0.4).
+    assert ("0", "M0.0 230.0") in lines and ("1", "M0.0 143.8L760.0 0.0") in lines
+    dots = re.findall(r'class="line end c(\d)" d="([^"]*)"', page)
+    assert ("0", "M0.0 230.0h0") in dots and ("1", "M760.0 0.0h0") in dots

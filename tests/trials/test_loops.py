@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,18 @@ def wrong(yielded: Any) -> Any:
     ("train", "message"),
     [
         (wrong("high"), "must yield a number"),
+        (wrong(None), "must yield a number, .* got None"),
         (wrong({"loss": 0.5}), "a metric beside the loss"),
+        (wrong({"train_loss": 0.5, "dice": 0.4}), "a metric first, .* got 'train_loss'"),
+        (
+            lambda model, seed: iter([{"dice": 1}, {"auc": 1, "dice": 1}]),
+            "got auc, dice after dice",
+        ),
+        (
+            lambda model, seed: iter([{"dice": 1, "loss": 1}, {"dice": 1}]),
+            "got dice after dice, loss",
+        ),
+        (lambda model, seed: {"dice": 0.5}, "must yield a metric at every check-in, got dict"),
         (lambda model, seed: 0.5, "must yield a metric at every check-in, got float"),
         (lambda model, seed: iter(()), "must yield at least once"),
     ],
@@ -158,3 +170,36 @@ def test_errors_of_the_users_code_name_its_line() -> None:
     line = fails.__code__.co_firstlineno + 2
     with pytest.raises(UsageError, match=rf"ValueError: no such file \(test_loops.py:{line}\)"):
         training.advance(None)
+
+
+def test_a_training_function_that_ends_the_process_fails() -> None:
+    def leaves(model: nn.Module, seed: int) -> Iterator[float]:
+        yield 0.5
+        raise SystemExit(3)
+
+    with pytest.raises(UsageError, match=r"the training function fails: SystemExit: 3"):
+        Training(leaves, build, 0).advance(None)
+
+
+def test_a_training_function_that_cannot_be_closed_fails() -> None:
+    def stays(model: nn.Module, seed: int) -> Iterator[float]:
+        for _ in range(2):
+            with suppress(BaseException):
+                yield 0.5
+
+    training = Training(stays, build, 0)
+    training.advance(1)
+    with pytest.raises(UsageError, match="closed at a check-in, fails: RuntimeError"):
+        training.close()
+
+
+def test_a_training_that_ends_before_the_race_does_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = make_loop(tmp_path)
+    for seed in (0, 1):
+        assert len(loop.run(halved(loop), seed, 8)["curve"]) == 4
+    assert [record.getMessage() for record in caplog.records] == [
+        "the training function ended after 4 check-ins, but the race goes to 8; give as length how "
+        "often it yields, and let no training stop early"
+    ]

@@ -210,3 +210,22 @@ def test_fit_takes_the_winner_at_a_budget_of_memory(
 def test_prune_races_only_with_all_it_takes(arguments: dict[str, Any], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         ranp.prune(build(), *score_with(), **arguments)
+
+
+def test_a_race_in_which_every_training_diverges_has_no_winner(tmp_path: Path) -> None:
+    def diverges(model: nn.Module, seed: int) -> Iterator[float]:
+        yield 0.5
+        yield float("nan")
+
+    lines: list[str] = []
+    with pytest.raises(UsageError, match=r"every training diverged \(metric is nan at check-in 2"):
+        race(
+            build, diverges, budget={"flops": "20%"}, length=20, cost=1.5, out=tmp_path,
+            tell=lines.append, example_input=SHAPE,
+        )  # fmt: skip
+    assert any("at check-in 1: metric is nan at check-in 2" in line for line in lines)
+
+
+def test_a_race_says_who_is_left_out(tmp_path: Path) -> None:
+    _, lines = make_race(tmp_path, candidates=["thin", "thin"], example_input=SHAPE)
+    assert "Left out, thin: it is the same network as thin" in lines

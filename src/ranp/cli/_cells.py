@@ -74,10 +74,11 @@ def cell_progress(output: Output, unit: str, describe: Any) -> Iterator[OnCell]:
 @contextmanager
 def resume_hint() -> Iterator[None]:
     """Add to the message of an interruption that the same command resumes the work."""
-    from ranp.signals import Interrupted
+    from ranp.signals import Interrupted, stoppable
 
     try:
-        yield
+        with stoppable("stopped"):
+            yield
     except Interrupted as error:
         stopped = str(error).partition(";")[0]
         raise Interrupted(

@@ -10,7 +10,7 @@ import typer
 
 from ranp.cli._options import FloorOption, InputOption
 from ranp.errors import UsageError
-from ranp.user_code import load_loader, load_object
+from ranp.user_code import load_function, load_loader
 
 if TYPE_CHECKING:
     from ranp.training.config import Config
@@ -25,7 +25,7 @@ DataOption = Annotated[
 
 def load_factory(name: str | None) -> Any:
     """Return the user's own factory of networks, if one was named."""
-    return None if name is None else load_object(name, "network")
+    return None if name is None else load_function(name, "network")
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,8 @@ class TrainingOptions(RecipeOptions):
             raise UsageError("--train replaces a recipe; give one of them")
         elif self.network is None:
             raise UsageError("--train needs the network that is trained; give --network")
+        elif self.data is None and not self.input_shape:
+            raise UsageError("there is no --data to take the input from; give --input 1,1,64,64,64")
 
     @property
     def directory(self) -> Path | None:
@@ -123,7 +125,7 @@ class TrainingOptions(RecipeOptions):
             return None
         if self.data is None or self.loss is None:
             raise UsageError("methods that score with data need both; give --data and --loss")
-        return load_loader(self.data, "--data"), load_object(self.loss, "--loss")
+        return load_loader(self.data, "--data"), load_function(self.loss, "--loss")
 
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]

@@ -12,7 +12,7 @@ from ranp.cli._common import command_line
 from ranp.cli._networks import parse_shape
 from ranp.cli._options import Coupling, Output, grouped
 from ranp.cli._training import TrainingOptions, load_factory
-from ranp.user_code import load_object
+from ranp.user_code import load_function
 
 if TYPE_CHECKING:
     from ranp.training.config import Config
@@ -69,7 +69,10 @@ def command(
     files = write_comparison(result, out, command_line())
     output.show({"files": [str(path) for path in files], **result}, terminal(result))
     output.say(f"Written: {files[0]} and {', '.join(path.name for path in files[1:])}")
-    output.say(f"Next: open {out / 'comparison.html'} in a browser")
+    for path in (
+        path for path in files if path.suffix == ".html"
+    ):  # none where nothing was trained
+        output.say(f"Next: open {path} in a browser")
 
 
 def _compare_loop(
@@ -88,7 +91,7 @@ def _compare_loop(
     with resume_hint():
         comparison = compare(
             load_factory(training.network),
-            load_object(str(training.train), "training function"),
+            load_function(str(training.train), "training function"),
             methods=names,
             budget=[split_budgets([text]) for text in budgets],
             seeds=seeds,

@@ -8,12 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
+from ranp.cli._cells import resume_hint
 from ranp.cli._common import command_line
 from ranp.cli._networks import parse_shape
 from ranp.cli._options import Output, SeedOption, grouped
 from ranp.cli._training import TrainingOptions, load_factory
 from ranp.errors import UsageError
-from ranp.user_code import load_object
+from ranp.user_code import load_function
 
 
 @grouped
@@ -42,20 +43,22 @@ def command(
     from ranp.trials.race import race
 
     training.check()
+    names = [name.strip() for name in candidates.split(",")]
     arguments, following = (
         _loop(training, out) if training.recipe is None else _recipe(training, out)
     )
-    result = race(
-        **arguments,
-        budget=split_budgets([budget]),
-        candidates="default" if candidates == "default" else candidates.split(","),
-        cost=training.cost,
-        seed=seed,
-        example_input=parse_shape(training.input_shape),
-        floor=training.floor,
-        out=out,
-        tell=output.say,
-    )
+    with resume_hint():
+        result = race(
+            **arguments,
+            budget=split_budgets([budget]),
+            candidates="default" if names == ["default"] else names,
+            cost=training.cost,
+            seed=seed,
+            example_input=parse_shape(training.input_shape),
+            floor=training.floor,
+            out=out,
+            tell=output.say,
+        )
     result.save(out, command_line())
     output.show(result.to_dict(), result)
     output.say(f"Written: {out / 'plan.json'}, race.json, race.html")
@@ -68,7 +71,7 @@ def _loop(training: TrainingOptions, out: Path) -> tuple[dict[str, Any], str]:
         raise UsageError("a race must know how long a training is; give --length")
     arguments = {
         "build": load_factory(training.network),
-        "train": load_object(str(training.train), "training function"),
+        "train": load_function(str(training.train), "training function"),
         "length": training.length,
         "score_with": training.score_with(),
     }

@@ -82,14 +82,23 @@ def compare_paired(method: Sequence[float], reference: Sequence[float]) -> Diffe
 
 
 def t_test(differences: Sequence[float]) -> float | None:
-    """Return the two-sided p of the paired t-test; None with fewer than two differences."""
+    """Return the two-sided p of the paired t-test; None with fewer than two differences.
+
+    Differences that are all the same have no spread to compare their mean with: a metric comes in
+    steps, so a few seeds can agree by chance. Their p is that of the sign-flip test.
+    """
     summary = summarise(differences)
     if summary.std is None:
         return None
-    if summary.std == 0:
-        return 1.0 if summary.mean == 0 else 0.0
+    if _agree(summary):
+        return 1.0 if summary.mean == 0 else least_flip_p(summary.n)
     t = abs(summary.mean) / (summary.std / math.sqrt(summary.n))
     return 2 * (1 - t_cdf(t, summary.n - 1))
+
+
+def _agree(summary: Summary) -> bool:
+    """Return whether several values are the same, but for rounding."""
+    return summary.std is not None and summary.std <= 1e-9 * abs(summary.mean)
 
 
 def sign_flip_test(differences: Sequence[float]) -> float | None:
@@ -151,9 +160,11 @@ def describe_difference(method: str, other: str, difference: Difference) -> str:
         shown = "shown to be more accurate" if points > 0 else "shown to be less accurate"
     else:
         shown = "not shown to differ"
+    interval = f"95 % interval {100 * summary.low:+.2f} to {100 * summary.high:+.2f}"
+    spread = "the same each time, so their spread is not known" if _agree(summary) else interval
     return (
-        f"{method} is {points:+.2f} points from {other} (95 % interval {100 * summary.low:+.2f} to "
-        f"{100 * summary.high:+.2f}, {_seeds(summary.n)}, p = {p:.2g}): {shown}."
+        f"{method} is {points:+.2f} points from {other} ({spread}, {_seeds(summary.n)}, "
+        f"p = {p:.2g}): {shown}."
     )
 
 
@@ -163,7 +174,7 @@ def conclude(reference: str | None, differences: Mapping[str, Difference], seeds
     The differences are those of the others from it; the seeds are those that it was trained with.
     """
     if reference is None or not seeds:
-        return f"{reference or 'Nothing'} was not trained at this budget: nothing can be said."
+        return f"{reference or 'Nothing'} has no result at this budget: nothing can be said."
     if not differences:
         return f"Nothing was trained that {reference} could be compared with."
     tested = {name: each for name, each in differences.items() if each.p_holm is not None}

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 import ranp.graph.rules  # noqa: F401  (fills the registry of rules)
-from ranp.errors import TraceError, UsageError, first_of, suggest
+from ranp.errors import TraceError, UsageError, first_of, name_settings, suggest
 from ranp.graph.batching import describe_batch
 from ranp.graph.channel_graph import Alive, ChannelGraph, Layer, slim_shape
 from ranp.graph.inputs import ExampleInput, Inputs, TensorShape
@@ -387,5 +387,8 @@ def _learn(divergence: Divergence, decisions: Decisions) -> str | None:
     elif divergence.kind not in decisions.pinned_kinds:
         decisions.pinned_kinds.add(divergence.kind)
     else:
-        raise TraceError(f"{divergence}; protect the layers that feed it")
+        raise TraceError(
+            f"{divergence}; protect the layers that feed it, or whose channels it counts "
+            f"({name_settings(protect=['NAME'])})"
+        )
     return f"{divergence}: the channels concerned stay"

@@ -94,14 +94,20 @@ def meet_budget(chooser: Chooser, budgets: Sequence[Budget]) -> tuple[float, Ali
         budget = next(limit for limit in limits if spent(smallest, [limit]) > 1)
         least, whole = budget.total(chooser.costs(smallest)), budget.total(full)
         raise InfeasibleError(
-            f"{chooser.choice.method.name} cannot come down to {budget}, "
-            f"{100 * budget.limit / whole:.1f} %: at its largest feasible sparsity, "
+            f"{chooser.choice.method.name} cannot come down to {_amount(budget, budget.limit)}, "
+            f"{100 * budget.limit / whole:.3g} %: at its largest feasible sparsity, "
             f"{floor_sparsity(most)}, the network still costs "
-            f"{describe(budget.resource, least)}, {100 * least / whole:.1f} %; "
+            f"{_amount(budget, least)}, {100 * least / whole:.3g} %; "
             f"allow at least that{_what_helps(chooser, lambda alive: spent(alive) <= 1)}",
             max_sparsity=most,
         )
     return sparsity, fill_budget(chooser, sparsity, spent)
+
+
+def _amount(budget: Budget, value: float) -> str:
+    """Format an amount of what is budgeted; a mere number is followed by what it counts."""
+    text = describe(budget.resource, value)
+    return f"{text} {budget.resource}" if text[-1].isdigit() else text
 
 
 def _what_helps(chooser: Chooser, fits: Callable[[Alive], bool]) -> str:

@@ -178,11 +178,12 @@ def _arc_height(span: int) -> float:
 
 @dataclass(frozen=True)
 class Series:
-    """A line: its points as an SVG path, and the same closed down to the axis."""
+    """A line: its points as an SVG path, the same closed down to the axis, and its last point."""
 
     name: str
     line: str
     area: str
+    end: str
 
 
 @dataclass(frozen=True)
@@ -226,7 +227,8 @@ def line_chart(
             else:
                 path += f"{'L' if path else 'M'}{across(x):.1f} {up(y):.1f}"
         closed = f"{path}V{height:.0f}H{across(line[0][0]):.1f}Z"
-        series.append(Series(name, path, closed))
+        x, y = line[-1]
+        series.append(Series(name, path, closed, f"M{across(x):.1f} {up(y):.1f}h0"))
     return LineChart(
         width,
         height,

@@ -64,7 +64,8 @@ def terminal(result: Result) -> RenderableType:
 def heading(section: Mapping[str, Any]) -> str:
     """Return the heading of a budget's section."""
     unit = "MB of activations" if section["resource"] == "memory" else section["unit"]
-    amount = f"{section['amount']:,.4g} {unit}"
+    whole = section["resource"] == "params" and section["amount"] >= 1
+    amount = f"{section['amount']:{',.0f' if whole else ',.4g'}} {unit}"
     asked = section["budget"].partition("=")[2]
     share = f"{asked.rstrip('%')} % of the full network"
     return f"{amount}, {share}" if asked.endswith("%") else amount

@@ -118,7 +118,7 @@ class Allocator:
         if self.step is None:
             raise UsageError(
                 f"{budget.resource} is of a training step, which is not known here; give a budget "
-                "of flops or params, or use ranp.fit"
+                "of flops or params, or race by ranp.fit(..., method='race')"
             )
         _, fitted = fit_choices([chooser], self.step, (budget,), input_at=self.input_at)
         return fitted.sparsity, fitted.alive

@@ -15,10 +15,11 @@ two methods that allocate alike share a run, and stored runs outlive any change 
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ranp.errors import UsageError
+from ranp.errors import UsageError, first_of
 from ranp.graph import Alive, ChannelGraph
 from ranp.pruning.scores import fingerprint
 from ranp.slimming import slim_model
@@ -41,6 +42,9 @@ Line = dict[str, float]
 
 LOSS = "loss"
 _SINGLE = "metric"
+_END = object()
+
+logger = logging.getLogger("ranp")
 
 
 class Training:
@@ -68,7 +72,7 @@ class Training:
     def _run(train: Train, model: Callable[[], nn.Module], seed: int) -> Generator[Any]:
         seed_everything(seed)
         lines = train(model(), seed)
-        if not isinstance(lines, Iterable):
+        if not isinstance(lines, Iterable) or isinstance(lines, Mapping | str):
             raise UsageError(
                 "the training function must yield a metric at every check-in, "
                 f"got {type(lines).__name__}; write `yield metric` in its loop"
@@ -81,18 +85,25 @@ class Training:
         with self._own_random_numbers():
             while not self.ended and (check_ins is None or len(self.curve) < check_ins):
                 with blame("the training function"):
-                    line = next(self._lines, None)
-                self.ended = line is None
-                if line is not None:
+                    line = next(self._lines, _END)
+                self.ended = line is _END
+                if not self.ended:
                     self._append(_checked(line))
         self.cpu_seconds += time.process_time() - began
 
     def close(self) -> None:
         """End it where it is; what the training function opened is closed."""
         self.ended = True
-        self._lines.close()
+        with blame("the training function, closed at a check-in,"):
+            self._lines.close()
 
     def _append(self, line: Line) -> None:
+        first = self.curve[0] if self.curve else line
+        if (goal_of(line), LOSS in line) != (goal_of(first), LOSS in first):
+            raise UsageError(
+                "the training function must yield the same names at every check-in, got "
+                f"{', '.join(line)} after {', '.join(first)}; name them in one order"
+            )
         wrong = [name for name, value in line.items() if not math.isfinite(value)]
         if not wrong:
             self.curve.append(line)
@@ -153,6 +164,11 @@ def _checked(line: Any) -> Line:
             "the training function must yield a metric beside the loss, higher is better; "
             "write `yield {'dice': dice, 'loss': loss}`"
         )
+    if LOSS in goal_of(values).lower():
+        raise UsageError(
+            "the training function must yield a metric first, of which higher is better, got "
+            f"'{goal_of(values)}'; write `yield {{'dice': dice, 'loss': loss}}`, other values last"
+        )
     return values
 
 
@@ -174,6 +190,7 @@ class Loop:
         self.train, self.name = train, name
         self._alive: dict[str, Alive] = {}
         self._running: dict[str, Training] = {}
+        self._noted_end = False
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what another process needs; trainings under way stay here."""
@@ -240,16 +257,40 @@ class Loop:
         """Return the result of the first check-ins of a training; read off a whole run if any."""
         whole = self.store.result(self.cell(alive, seed))
         if whole is None:
-            return self.store.require(self.cell(alive, seed, check_ins), self)
+            found = self.store.require(self.cell(alive, seed, check_ins), self)
+            self._note_end(found, check_ins)
+            return found
         share = check_ins / max(check_ins, len(whole["curve"]))
         seconds = {name: share * whole[name] for name in ("seconds", "cpu_seconds")}
         return {**whole, **seconds, "curve": whole["curve"][:check_ins]}
+
+    def _note_end(self, found: Mapping[str, Any], check_ins: int) -> None:
+        """Warn, once, of a training that ended by itself before a check-in that was asked for."""
+        reached = len(found["curve"])
+        if found["outcome"] == "trained" and reached < check_ins and not self._noted_end:
+            self._noted_end = True
+            logger.warning(
+                "the training function ended after %d check-ins, but the race goes to %d; give as "
+                "length how often it yields, and let no training stop early",
+                reached,
+                check_ins,
+            )
 
     def close(self) -> None:
         """End trainings that were stopped at a check-in: they hold networks and open files."""
         for running in self._running.values():
             running.close()
         self._running.clear()
+
+
+def refuse_all_diverged(runs: Collection[Mapping[str, Any]]) -> None:
+    """Refuse trainings of which not one gave finite numbers: there is nothing to choose by."""
+    reasons = {run["reason"]: None for run in runs if run["outcome"] == "diverged"}
+    if reasons and all(run["outcome"] == "diverged" for run in runs):
+        raise UsageError(
+            f"every training diverged ({first_of(list(reasons), 1)}); train the full network with "
+            "this loop first, or with a smaller learning rate"
+        )
 
 
 def _key(cell: Cell) -> str:

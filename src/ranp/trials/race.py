@@ -34,7 +34,7 @@ from ranp.resources.budgets import Amount, Budget, parse_budgets
 from ranp.slimming import Plan
 from ranp.trials.allocating import Allocation, Allocator, Unreachable
 from ranp.trials.ladder import Ladder, Rung, Schedule, least_cost, make_schedule
-from ranp.trials.loops import Build, Line, Loop, Train
+from ranp.trials.loops import Build, Line, Loop, Train, refuse_all_diverged
 from ranp.trials.source_code import code_fingerprint
 from ranp.trials.store import Store
 from ranp.user_code import blame
@@ -207,6 +207,8 @@ class Racing:
         choices = self._choices(budget, seed)
         self.tell(f"Bringing {len(choices)} candidates to the budget")
         allocations, left_out = self._allocate_all(choices, budget)
+        for name, reason in left_out.items():
+            self.tell(f"Left out, {name}: {reason}")
         schedule = make_schedule(len(allocations), self.length, self.cost)
         self.tell(self._stated(schedule, len(allocations)))
         runs: dict[tuple[str, bool], dict[str, Any]] = {}
@@ -219,13 +221,15 @@ class Racing:
                 runs[name, again] = found
                 done = sum(len(run["curve"]) for run in runs.values())
                 which = f"{name}, seed {seed + again}"
-                reached = f"{which}, at check-in {len(curve)}: {_format_line(curve, len(curve))}"
+                value = found.get("reason") or _format_line(curve, len(curve))
+                reached = f"{which}, at check-in {len(curve)}: {value}"
                 self.tell(f"{done} of at most {schedule.check_ins} check-ins; {reached}")
             return curve
 
         ladder = Ladder(schedule, curve, self._report_rung)
         with closing(loop):
             winner = ladder.run(list(allocations))
+            refuse_all_diverged(runs.values())
             refined: dict[str, Allocation] = {}
             if schedule.refined:
                 refined = self._refinements(winner, allocations[winner], budget, seed)

@@ -15,11 +15,17 @@ from ranp.graph.rules.elementwise import unite_dims
 
 _INPUT = "it meets the network's input or another fixed tensor"
 _SINGLE = "it is a single channel"
+_COMPUTED = "its weight is computed in a way that fixes its size"
 _FIXED = "it is multiplied with a tensor of fixed size"
 
 
 def _sized(dim: Dim, size: int) -> int | LabelArray:
     return size if dim is None else dim
+
+
+def _neurons(p: Propagator, dim: Dim, size: int) -> LabelArray:
+    """Return the labels of a weight's neurons; those that have none stay."""
+    return p.space.concrete(dim, size, _SINGLE if size == 1 else _COMPUTED)
 
 
 def _unite_bias(p: Propagator, out: LabelArray, bias: Tensor | None) -> None:
@@ -39,7 +45,7 @@ def convolution(p: Propagator, op: Operation) -> Dims:
 
     if groups == 1:
         unite_dims(p, [channels, rows], _INPUT)
-        out = p.space.concrete(weight_dims[out_of], op.output.shape[1], _SINGLE)
+        out = _neurons(p, weight_dims[out_of], op.output.shape[1])
     elif x.shape[1] == groups:  # depthwise: every output channel follows its one input channel
         multiplier = op.output.shape[1] // groups
         if transposed:
@@ -47,18 +53,18 @@ def convolution(p: Propagator, op: Operation) -> Dims:
             out = np.repeat(p.space.concrete(channels, groups, _INPUT), multiplier)
             p.pin(weight_dims[out_of], "the multiplier of a depthwise convolution is fixed")
         else:
-            out = p.space.concrete(weight_dims[out_of], op.output.shape[1], _SINGLE)
+            out = _neurons(p, weight_dims[out_of], op.output.shape[1])
             followers = None if channels is None else np.repeat(channels, multiplier)
             unite_dims(p, [followers, out], _INPUT)
     elif transposed:
         p.space.unite_rows(p.space.concrete(rows, x.shape[1], _INPUT), groups)
         unite_dims(p, [channels, rows], _INPUT)
-        per_group = p.space.concrete(weight_dims[out_of], weight.shape[out_of], _SINGLE)
+        per_group = _neurons(p, weight_dims[out_of], weight.shape[out_of])
         out = np.tile(per_group, groups)
     else:
         tiled = None if rows is None else np.tile(rows, groups)
         unite_dims(p, [channels, tiled], _INPUT)
-        out = p.space.concrete(weight_dims[out_of], op.output.shape[1], _SINGLE)
+        out = _neurons(p, weight_dims[out_of], op.output.shape[1])
         p.space.unite_rows(out, groups)
 
     _unite_bias(p, out, bias)
@@ -76,7 +82,7 @@ def linear(p: Propagator, op: Operation) -> Dims:
     rows, columns = p.dims(weight) if weight.dim() == 2 else (None, p.dims(weight)[0])
     channels = p.dims(x)[-1]
     unite_dims(p, [channels, columns], _INPUT)
-    out = p.space.concrete(rows, weight.shape[0], _SINGLE)
+    out = _neurons(p, rows, weight.shape[0])
     _unite_bias(p, out, bias)
     p.add_layer(weight, out, p.space.concrete(channels, x.shape[-1], _INPUT), 1)
     p.add_contraction(*p.extent(x), out)

@@ -83,7 +83,7 @@ def _split(p: Propagator, grid: LabelArray) -> list[Dim]:
             return [None] * grid.ndim
         varying = [axis]
     if not varying:  # a single class along all axes: only whole can it go, and that is never
-        p.pin(grid.ravel(), "it is a single class")
+        p.pin(grid.ravel(), "all its channels are tied to one another")
         return [None] * grid.ndim
     rows = np.moveaxis(grid, varying[0], -1).reshape(-1, grid.shape[varying[0]])
     p.space.unite(rows[1:], rows[:1])

@@ -66,9 +66,10 @@ def dataset_folder(dataset: int | str) -> Path:
     ]
     if len(found) != 1:
         reason = "several datasets have" if found else "no preprocessed dataset has"
+        todo = "give the whole name" if found else "run nnUNetv2_plan_and_preprocess first"
         raise UsageError(
-            f"{reason} the number or name '{dataset}' in '{root}'; run "
-            f"nnUNetv2_plan_and_preprocess first.{suggest(str(dataset), names)}"
+            f"{reason} the number or name '{dataset}' in '{root}'; {todo}."
+            f"{suggest(str(dataset), names)}"
         )
     return Path(root) / found[0]
 
@@ -84,7 +85,9 @@ def read_plans(path: Path) -> dict[str, Any]:
         plans = json.loads(path.read_bytes())
     except FileNotFoundError as error:
         others = [each.stem for each in path.parent.glob("*Plans*.json")]
-        raise UsageError(f"plans '{path}' do not exist.{suggest(path.stem, others)}") from error
+        written = " `nnUNetv2_plan_and_preprocess` and `ranp nnunet prune` write such files."
+        known = suggest(path.stem, others) or written
+        raise UsageError(f"plans '{path}' do not exist.{known}") from error
     except IsADirectoryError as error:
         raise UsageError(f"'{path}' is a folder; name the plans file in it") from error
     except ValueError as error:
