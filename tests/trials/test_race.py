@@ -229,3 +229,40 @@ def test_a_race_in_which_every_training_diverges_has_no_winner(tmp_path: Path) -
 def test_a_race_says_who_is_left_out(tmp_path: Path) -> None:
     _, lines = make_race(tmp_path, candidates=["thin", "thin"], example_input=SHAPE)
     assert "Left out, thin: it is the same network as thin" in lines
+
+
+class Residual(nn.Module):
+    """Ties channels by additions, and normalizes each sample by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(1, 24, 3, padding=1)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(24, 24, 3, padding=1), nn.InstanceNorm2d(24, affine=True))
+            for _ in range(3)
+        )
+        self.head = nn.Linear(24, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        for block in self.blocks:
+            x = x + block(x).relu()
+        y: Tensor = self.head(x.mean((2, 3)))
+        return y
+
+
+def test_the_incumbent_is_what_prune_chooses(tmp_path: Path) -> None:
+    loader, loss = score_with()
+    pruned = ranp.prune(Residual(), loader, loss, flops="20%", progress=False)
+    raced = race(
+        Residual,
+        train,
+        budget={"flops": "20%"},
+        length=20,
+        candidates=["ranp-f"],
+        score_with=(loader, loss),
+        out=tmp_path,
+        tell=lambda line: None,
+    )
+    assert raced.plan.layers == pruned.plan.layers
+    assert raced.plan.settings["coupling"] == "mean"  # the paper's leaves all tied channels

@@ -86,7 +86,7 @@ class TrainingOptions(RecipeOptions):
         str | None, typer.Option(help="loss(output, target), as package.module:function.")
     ] = None
     input_shape: InputOption = None
-    floor: FloorOption = 0
+    floor: FloorOption = None
     cost: Annotated[
         float,
         typer.Option(help="Maximum cost of a race, as a share of the training that follows."),

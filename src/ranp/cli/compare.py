@@ -41,8 +41,9 @@ def command(
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of runs of each method.")] = 3,
     coupling: Annotated[
-        Coupling, typer.Option(help="How tied channels are decided, with --train.")
-    ] = "paper",
+        Coupling | None,
+        typer.Option(help="How tied channels are decided, with --train; by default as in prune."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Directory for results and runs; by default below out/.")
     ] = None,
@@ -69,10 +70,8 @@ def command(
     files = write_comparison(result, out, command_line())
     output.show({"files": [str(path) for path in files], **result}, terminal(result))
     output.say(f"Written: {files[0]} and {', '.join(path.name for path in files[1:])}")
-    for path in (
-        path for path in files if path.suffix == ".html"
-    ):  # none where nothing was trained
-        output.say(f"Next: open {path} in a browser")
+    for page in (path for path in files if path.suffix == ".html"):  # none without results
+        output.say(f"Next: open {page} in a browser")
 
 
 def _compare_loop(
@@ -80,7 +79,7 @@ def _compare_loop(
     names: list[str],
     budgets: list[str],
     seeds: int,
-    coupling: Coupling,
+    coupling: Coupling | None,
     out: Path,
     cells: CellOptions,
     output: Output,

@@ -82,8 +82,7 @@ class LoopRuns:
             return replace(
                 raced.allocation, about={**raced.allocation.about, "race": raced.to_dict()}
             )
-        choice = Choice.make(method, seed=seed, **self.allocator.settings)
-        return self.allocator.allocate(choice, budget)
+        return self.allocator.allocate(self.allocator.choice(method, budget, seed), budget)
 
     def unreachable(self) -> list[str]:
         """Return why methods cannot come down to a budget, each once."""
@@ -165,8 +164,8 @@ def compare(
     example_input: ExampleInput | None = None,
     name: str | None = None,
     lam: float | None = None,
-    coupling: Coupling = "paper",
-    floor: Floor = 0,
+    coupling: Coupling | None = None,
+    floor: Floor | None = None,
     length: int | None = None,
     cost: float = DEFAULT_COST,
     candidates: Sequence[str] | None = None,
@@ -194,8 +193,9 @@ def compare(
         name: What the training is called in the store; the function's name if None. Runs of
             another name are other runs: change it when the data or the training changes.
         lam: lambda of Eq. 10; 11 if None.
-        coupling: How channels that are tied by additions are decided.
-        floor: Minimum number of neurons of every layer, or "auto" for what the network needs.
+        coupling: How channels that are tied by additions are decided; as in `prune` if None.
+        floor: Minimum number of neurons of every layer, or "auto" for what the network needs; as in
+            `prune` if None.
         length: Check-ins of a whole training; a race must know it.
         cost: Maximum cost of a race, as a share of the training that follows.
         candidates: Candidates of a race.

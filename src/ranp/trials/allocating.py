@@ -10,12 +10,12 @@ from typing import Any
 
 from ranp.errors import InfeasibleError, UsageError
 from ranp.fitting import TrainingStep
-from ranp.fitting.fit import fit_choices
+from ranp.fitting.fit import choice_for, fit_choices
 from ranp.fitting.target import StepInputAt, no_loss
 from ranp.graph import Alive
 from ranp.peeking import Batches
 from ranp.pipeline import Scoring, Traced, make_plan, score
-from ranp.pruning import Choice, Chooser, Scores
+from ranp.pruning import Choice, Chooser, Method, Scores
 from ranp.pruning.allocation import single_neuron_layers
 from ranp.pruning.scores import fingerprint
 from ranp.pruning.search import meet_budget
@@ -73,7 +73,7 @@ class Allocator:
         loop: The user's network and training.
         loader: Yields batches to score with; None if all methods do without.
         scoring: How the network is scored; each choice has its own seed.
-        settings: Keywords of `Choice.make`, such as `coupling` and `floor`.
+        settings: Keywords of `ranp.prune` that a choice is made of, such as `coupling` and `floor`.
         step: How the network is trained, for budgets on what a training step takes.
         input_at: What such a step is given; its loss takes memory too.
     """
@@ -96,6 +96,10 @@ class Allocator:
         alive = self.loop.graph.all_alive()
         about = describe_network(chooser, alive, None, None)
         return Allocation(chooser, make_plan(chooser, 0.0, alive=alive), alive, about)
+
+    def choice(self, method: str | Method, budget: Budget, seed: int) -> Choice:
+        """Return the choice that `prune` makes by a method at a budget."""
+        return choice_for(self.loop.model, (budget,), method, seed=seed, **self.settings)
 
     def allocate(self, choice: Choice, budget: Budget) -> Allocation | Unreachable:
         """Return the network of a choice at a budget.

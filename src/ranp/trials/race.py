@@ -310,8 +310,7 @@ class Racing:
         for tilt, weights in tilted_weights(chooser, network.alive).items():
             rule = proportional(weights)
             method = Method(f"{winner} {tilt}", "refined in a race", selection=rule, floor="auto")
-            choice = Choice.make(method, seed=seed, **self.allocator.settings)
-            found = self.allocator.allocate(choice, budget)
+            found = self.allocator.allocate(self.allocator.choice(method, budget, seed), budget)
             if isinstance(found, Allocation):
                 refined[method.name] = found
         return refined
@@ -319,7 +318,7 @@ class Racing:
     def _choices(self, budget: Budget, seed: int) -> list[Choice]:
         allocator = self.allocator
         names = default_candidates(budget) if self.candidates is None else self.candidates
-        choices = [Choice.make(name, seed=seed, **allocator.settings) for name in names]
+        choices = [allocator.choice(name, budget, seed) for name in names]
         if self.candidates is None and not allocator.has_data:
             choices = [choice for choice in choices if not choice.method.needs_data]
         return choices
@@ -378,8 +377,8 @@ def race(
     example_input: ExampleInput | None = None,
     name: str | None = None,
     lam: float | None = None,
-    coupling: Coupling = "paper",
-    floor: Floor = 0,
+    coupling: Coupling | None = None,
+    floor: Floor | None = None,
     step: TrainingStep | None = None,
     out: str | Path = "out/race",
     tell: Callable[[str], None] = print,
@@ -407,8 +406,8 @@ def race(
         example_input: What to trace the network with; the first batch's input if None.
         name: What the training is called in the store; the function's name if None.
         lam: lambda of Eq. 10; 11 if None.
-        coupling: How channels that are tied by additions are decided.
-        floor: Least number of neurons that every layer keeps, or "auto".
+        coupling: How channels that are tied by additions are decided; as in `prune` if None.
+        floor: Least number of neurons that every layer keeps, or "auto"; as in `prune` if None.
         step: How the network is trained, for a budget of memory.
         out: Directory of the runs.
         tell: Called with lines that say what the race costs at the most, and how it goes.

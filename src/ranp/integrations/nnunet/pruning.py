@@ -291,7 +291,7 @@ class _Task:
             example_input=(1, *self.step.sample),
             name=f"{loop.name}, {batches} batches scored, configuration {self.digest}",
             step=self.step,
-            **settings,
+            **{"coupling": "paper", **settings},  # as `fit` has it for a method that was named
         )
         allocator = replace(allocator, input_at=self.input_at)
         (budget,) = parse_budgets(budgets)
