@@ -210,5 +210,5 @@ def test_feasibility_by_each_layers_own_mask():
     coupled = ranp.search(model, scores, method="magnitude", graph=graph, rule="coupled")
     assert coupled == chooser.max_sparsity("coupled")
     assert ranp.plan(model, scores, sparsity=0.8, method="magnitude", graph=graph).layers["1"].kept
-    with pytest.raises(ranp.UsageError, match="rule must be one of paper, coupled, got 'own'"):
+    with pytest.raises(ranp.UsageError, match="rule must be one of 'paper', 'coupled', got 'own'"):
         chooser.max_sparsity("own")

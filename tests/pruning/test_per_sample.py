@@ -93,7 +93,7 @@ def test_scores_of_both_kinds_do_not_add_up():
 
 def test_an_unknown_kind_is_refused():
     model = classifier()
-    with pytest.raises(UsageError, match="per must be one of batch, sample, got 'voxel'"):
+    with pytest.raises(UsageError, match="per must be one of 'batch', 'sample', got 'voxel'"):
         score(model, traced(model, 1, 2, 8, 8), pictures(1, 2), cross_entropy, per="voxel")
 
 

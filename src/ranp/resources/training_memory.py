@@ -20,12 +20,12 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from torch import Tensor, nn
 
 from ranp.display import html_table
-from ranp.errors import UsageError
+from ranp.errors import UsageError, check_one_of
 from ranp.graph import ExampleInput, describe_batch, named_tensors, unwrap
 from ranp.resources.autocast import DTYPES, Precision
 from ranp.resources.fake_step import NotTraceable, call_model, fake_training, run_passes
@@ -328,12 +328,7 @@ def _check_loss(loss: Loss | None) -> None:
 
 def check_step(optimizer: str, precision: str, device: str | None) -> None:
     """Refuse an unknown optimizer, precision or device."""
-    _check_one_of("optimizer", optimizer, tuple(STATES))
-    _check_one_of("precision", precision, tuple(DTYPES))
+    check_one_of("optimizer", optimizer, STATES)
+    check_one_of("precision", precision, DTYPES)
     if device is not None:
-        _check_one_of("device", device, ("cpu", "cuda"))
-
-
-def _check_one_of(what: str, given: object, known: Sequence[str]) -> None:
-    if given not in known:
-        raise UsageError(f"{what} must be one of {', '.join(map(repr, known))}, got {given!r}")
+        check_one_of("device", device, get_args(Device))

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ranp.errors import UsageError
+from ranp.errors import UsageError, check_one_of
 from ranp.graph import ExampleInput, TensorShape, check_values, describe_batch, unwrap
 from ranp.graph.operation import tensors_in
 from ranp.graph.surgery import remembered_results, training_mode
 from ranp.resources.comparing import norm_difference
-from ranp.resources.latency import Mode, check_mode, runner
+from ranp.resources.latency import MODES, Mode, runner
 from ranp.resources.machine import describe_machine, load
 from ranp.resources.measuring import preserve_state, time_in_turns
 from ranp.resources.timing_cache import TimingCache
@@ -148,7 +148,7 @@ def optimize(
     Returns:
         The network; `optimization_of` returns what was done.
     """
-    check_mode(mode)
+    check_one_of("mode", mode, MODES)
     model = unwrap(model)
     check_values(model)
     x = _example(model, example_input)
