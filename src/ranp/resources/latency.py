@@ -18,12 +18,11 @@ from torch import Tensor, nn
 from ranp.errors import check_one_of
 from ranp.graph import ChannelGraph, unwrap
 from ranp.graph.channel_graph import slim_shape
-from ranp.graph.surgery import training_mode
+from ranp.graph.surgery import preserve_state, training_mode
 from ranp.resources.machine import describe_machine
 from ranp.resources.measuring import (
     Timing,
     mean_of,
-    preserve_state,
     random_batch,
     time_in_turns,
     train_step,

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from ranp.errors import UsageError, check_one_of
 from ranp.graph import ExampleInput, TensorShape, check_values, describe_batch, unwrap
 from ranp.graph.operation import tensors_in
-from ranp.graph.surgery import remembered_results, training_mode
+from ranp.graph.surgery import preserve_state, remembered_results, training_mode
 from ranp.resources.comparing import norm_difference
 from ranp.resources.latency import MODES, Mode, runner
 from ranp.resources.machine import describe_machine, load
-from ranp.resources.measuring import preserve_state, time_in_turns
+from ranp.resources.measuring import time_in_turns
 from ranp.resources.timing_cache import TimingCache
 from ranp.speed.convolution import Route, RoutedConv3d, can_route
 from ranp.speed.folding import fold_norms, preceding_convolutions
