@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 
 from ranp.graph import Alive, ChannelGraph, TensorShape
 from ranp.graph.fake_tensors import fake_empty
+from ranp.resources.kernel_workspace import WORKSPACES
 from ranp.resources.live_bytes import Kernel
 from ranp.resources.training_memory import (
     Device,
@@ -30,7 +31,6 @@ from ranp.resources.training_memory import (
     TrainingMemory,
     allowance_for,
     step_temporaries,
-    workspace_of,
 )
 
 Ints = NDArray[np.int64]
@@ -75,7 +75,7 @@ class _KernelModel:
                 for leaf, size in zip(self.leaves, sizes, strict=True)
             ]
             args, out = pytree.tree_unflatten(made, self.spec)
-            self._known[key] = workspace_of(device)[0].bytes_of(self.func, tuple(args), out)
+            self._known[key] = WORKSPACES[device].bytes_of(self.func, tuple(args), out)
         return self._known[key]
 
     def rescaled(self, kernel: Kernel | None, full: Ints) -> _KernelModel:
@@ -194,7 +194,7 @@ class StepModel:
         """Return the predicted peak of a step with some living channels."""
         counts = np.array([*(alive[array].sum() for array in self.arrays), 1], dtype=np.int64)
         exact = self.items * (self.factors * counts[self.widths]).prod(axis=1)
-        block = workspace_of(self.device)[1]
+        block = WORKSPACES[self.device].block
         sizes = -(-exact // block) * block
         kind, number = self.events.T
         is_note = kind == 0

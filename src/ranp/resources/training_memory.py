@@ -29,7 +29,7 @@ from ranp.errors import UsageError, check_one_of
 from ranp.graph import ExampleInput, describe_batch, named_tensors, unwrap
 from ranp.resources.autocast import DTYPES, Precision
 from ranp.resources.fake_step import NotTraceable, call_model, fake_training, run_passes
-from ranp.resources.kernel_workspace import CPU_WORKSPACE, CUDA_WORKSPACE, Workspace
+from ranp.resources.kernel_workspace import WORKSPACES
 from ranp.resources.live_bytes import LiveBytes, Log
 from ranp.resources.measuring import mean_of
 
@@ -43,8 +43,6 @@ Forward = Callable[[nn.Module, Any], Tensor]
 # Optimizer states, each of the size of the parameters.
 STATES: Mapping[str, int] = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2, "amsgrad": 3}
 
-CUDA_BLOCK = 512
-"""CUDA's caching allocator hands out multiples of it, in bytes."""
 CUDA_CONTEXT = 512 * 2**20
 """Allowance for the CUDA context with the kernels of PyTorch and its libraries, in bytes."""
 CUDA_GAPS = 0.05
@@ -241,7 +239,7 @@ def _run_step(
     device: Device,
 ) -> TrainingMemory:
     """Run forward, backward and the optimizer's step on fake tensors."""
-    live = LiveBytes(*workspace_of(device))
+    live = LiveBytes(WORKSPACES[device])
     with fake_training(model) as (shadow, tensors):
         learnt = [tensor for tensor in tensors.values() if tensor.requires_grad]
         live.follow_all(tensors, "parameters")
@@ -287,11 +285,6 @@ def _run_step(
 def allowance_for(alive: int, device: Device) -> int:
     """Return what no tensor accounts for on a device, beside the bytes that are alive."""
     return 0 if device == "cpu" else CUDA_CONTEXT + int(CUDA_GAPS * alive)
-
-
-def workspace_of(device: Device) -> tuple[Workspace, int]:
-    """Return the workspace of operations on a device, and the block that sizes are multiples of."""
-    return (CPU_WORKSPACE, 1) if device == "cpu" else (CUDA_WORKSPACE, CUDA_BLOCK)
 
 
 def step_temporaries(
