@@ -118,11 +118,11 @@ class BlamedLoader:
         self._loader = loader
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the loader's batches."""
         end = object()
-        batches = iter(self._loader)
+        batches: Iterator[Any] | None = None
         for number in count(1):
             with blame(f"the loader, asked for batch {number},"):
+                batches = iter(self._loader) if batches is None else batches
                 batch = next(batches, end)
             if batch is end:
                 return
