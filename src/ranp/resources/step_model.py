@@ -27,7 +27,7 @@ from ranp.resources.kernel_workspace import WORKSPACES
 from ranp.resources.live_bytes import Kernel
 from ranp.resources.training_memory import (
     Device,
-    Optimizer,
+    StepSettings,
     TrainingMemory,
     allowance_for,
     step_temporaries,
@@ -114,8 +114,7 @@ class StepModel:
         kernels: By operation, the workspace of its kernel.
         learnt: Numbers of the storages of learnt parameters.
         margin: Bytes to be added for a loss that is not counted.
-        optimizer: Optimizer, whose temporaries are counted.
-        device: Device that the step runs on.
+        step: How the network is trained.
     """
 
     arrays: tuple[Ints, ...]
@@ -127,16 +126,11 @@ class StepModel:
     kernels: dict[int, _KernelModel]
     learnt: Ints
     margin: int
-    optimizer: Optimizer
-    device: Device
+    step: StepSettings
 
     @classmethod
     def of(
-        cls,
-        graph: ChannelGraph,
-        predict: Callable[[Alive], TrainingMemory],
-        optimizer: Optimizer,
-        device: Device,
+        cls, graph: ChannelGraph, predict: Callable[[Alive], TrainingMemory], step: StepSettings
     ) -> StepModel:
         """Learn from the full network and a trial network or two.
 
@@ -164,8 +158,7 @@ class StepModel:
             {at: table.kernel(each) for at, each in enumerate(kernels) if each[0]},
             np.array(logs[0].learnt, dtype=np.int64),
             memories[0].loss_margin,
-            optimizer,
-            device,
+            step,
         )
 
     def rescaled(self, memory: TrainingMemory) -> StepModel:
@@ -194,7 +187,8 @@ class StepModel:
         """Return the predicted peak of a step with some living channels."""
         counts = np.array([*(alive[array].sum() for array in self.arrays), 1], dtype=np.int64)
         exact = self.items * (self.factors * counts[self.widths]).prod(axis=1)
-        block = WORKSPACES[self.device].block
+        optimizer, device = self.step.optimizer, self.step.device
+        block = WORKSPACES[device].block
         sizes = -(-exact // block) * block
         kind, number = self.events.T
         is_note = kind == 0
@@ -203,10 +197,10 @@ class StepModel:
         plain = counts.tolist()
         with FakeTensorMode() as mode:
             for at, kernel in self.kernels.items():
-                held[at] += kernel.bytes_at(plain, self.device, mode)
-        stepping = step_temporaries(exact[self.learnt].tolist(), self.optimizer, self.device)
+                held[at] += kernel.bytes_at(plain, device, mode)
+        stepping = step_temporaries(exact[self.learnt].tolist(), optimizer, device)
         highest = max(int(held.max()), int(now[-1]) + max(stepping))
-        return highest + allowance_for(highest, self.device) + self.margin
+        return highest + allowance_for(highest, device) + self.margin
 
 
 class _Table:

@@ -52,6 +52,28 @@ LOSS_MARGIN = 8
 cross-entropy together take 7.5 times as much."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class StepSettings:
+    """How a network is trained, as far as the memory of a step depends on it.
+
+    Attributes:
+        optimizer: Whose state is counted.
+        precision: "32", or mixed precision "bf16" or "16".
+        recompute: Whether activations are checkpointed.
+        device: "cpu" or "cuda".
+    """
+
+    optimizer: Optimizer = "adam"
+    precision: Precision = "32"
+    recompute: bool = False
+    device: Device = "cpu"
+
+    def __post_init__(self) -> None:
+        check_one_of("optimizer", self.optimizer, STATES)
+        check_one_of("precision", self.precision, DTYPES)
+        check_one_of("device", self.device, get_args(Device))
+
+
 class LossNotCounted(UserWarning):
     """The memory of a loss could not be predicted; a margin stands in its place."""
 
@@ -191,18 +213,12 @@ def predict_training_memory(
     Raises:
         TraceError: The model or the loss fails on such a batch.
     """
-    check_step(optimizer, precision, device)
     model = unwrap(model)
     if device is None:
         on_cpu = all(tensor.device.type == "cpu" for _, tensor in named_tensors(model))
         device = "cpu" if on_cpu else "cuda"
-    step = partial(
-        _run_step,
-        model=model,
-        optimizer=optimizer,
-        precision=precision,
-        recompute=recompute,
-        device=device,
+    settings = StepSettings(
+        optimizer=optimizer, precision=precision, recompute=recompute, device=device
     )
     if forward is None:
         _check_loss(loss)
@@ -212,12 +228,13 @@ def predict_training_memory(
     else:
         call, batch = forward, example_input
     try:
-        return step(call, batch)
+        return _run_step(model, settings, call, batch)
     except NotTraceable as error:
         if error.call.output_bytes is None:
             raise
         margin = LOSS_MARGIN * error.call.output_bytes
-        without = step(partial(call_model, mean_of), error.call.arguments)
+        plain = partial(call_model, mean_of)
+        without = _run_step(model, settings, plain, error.call.arguments)
         warnings.warn(
             f"the memory of the loss is not predicted ({error}): a margin of {LOSS_MARGIN} "
             f"times the outputs, {margin / 2**20:,.1f} MiB, is added; measure a step of your own",
@@ -229,16 +246,10 @@ def predict_training_memory(
 
 
 def _run_step(
-    forward: Forward,
-    batch: Any,
-    *,
-    model: nn.Module,
-    optimizer: Optimizer,
-    precision: Precision,
-    recompute: bool,
-    device: Device,
+    model: nn.Module, settings: StepSettings, forward: Forward, batch: Any
 ) -> TrainingMemory:
     """Run forward, backward and the optimizer's step on fake tensors."""
+    optimizer, device = settings.optimizer, settings.device
     live = LiveBytes(WORKSPACES[device])
     with fake_training(model) as (shadow, tensors):
         learnt = [tensor for tensor in tensors.values() if tensor.requires_grad]
@@ -247,16 +258,7 @@ def _run_step(
             live.hold(tuple(tensor.shape), tensor.element_size(), "optimizer")
         batch = live.receive(batch, "input")
         resting = live.now
-        held, backward = run_passes(
-            shadow,
-            tensors,
-            live,
-            forward,
-            batch,
-            precision=precision,
-            recompute=recompute,
-            device=device,
-        )
+        held, backward = run_passes(shadow, tensors, live, forward, batch, settings)
         end = len(live.bytes)
         numbers = [i for i, t in enumerate(tensors.values()) if t.requires_grad]
         events, kernels = live.log.events[:], live.log.kernels[:]  # without what follows
@@ -317,11 +319,3 @@ def _check_loss(loss: Loss | None) -> None:
         ) from error
     except ValueError:  # a function in C has no signature
         return
-
-
-def check_step(optimizer: str, precision: str, device: str | None) -> None:
-    """Refuse an unknown optimizer, precision or device."""
-    check_one_of("optimizer", optimizer, STATES)
-    check_one_of("precision", precision, DTYPES)
-    if device is not None:
-        check_one_of("device", device, get_args(Device))
