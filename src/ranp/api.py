@@ -20,7 +20,6 @@ from ranp.fitting import (
 from ranp.fitting.machine import default_device
 from ranp.graph import ChannelGraph, ExampleInput, build_graph, split_batch, unwrap
 from ranp.peeking import peek
-from ranp.pipeline import Scoring
 from ranp.progress import ScoringBar
 from ranp.pruning import (
     Choice,
@@ -31,6 +30,7 @@ from ranp.pruning import (
     LossFunction,
     Per,
     Scores,
+    Scoring,
     ScoringWeights,
     find_method,
     make_forward,

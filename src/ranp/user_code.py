@@ -8,9 +8,8 @@ from __future__ import annotations
 import importlib
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import wraps
 from itertools import count
 from pathlib import Path
 from types import ModuleType
@@ -131,17 +130,6 @@ class BlamedLoader:
     def __getattr__(self, name: str) -> Any:
         """Return what the loader has: how it is shared out among processes, how long it is."""
         return getattr(self._loader, name)
-
-
-def blamed(function: Callable[..., Any], what: str) -> Callable[..., Any]:
-    """Return a function whose errors are the user's (see `blame`)."""
-
-    @wraps(function)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        with blame(what):
-            return function(*args, **kwargs)
-
-    return run
 
 
 def describe_failure(error: BaseException) -> str:

@@ -27,9 +27,9 @@ import torch
 
 import ranp
 from ranp.errors import InfeasibleError
-from ranp.pruning import Choice, Chooser, Scores, score
+from ranp.pruning import Choice, Chooser, Scores
 from ranp.pruning.equations import balance, mnmg, mpmg, reweight
-from tests.pruning.nets import given_scores, three_layers, traced, two_layers
+from tests.pruning.nets import given_scores, score, three_layers, traced, two_layers
 
 
 def signed_difference(model, batch):

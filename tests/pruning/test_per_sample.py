@@ -10,8 +10,15 @@ import torch
 from torch import nn
 
 from ranp.errors import UsageError
-from ranp.pruning import score
-from tests.pruning.nets import classifier, cross_entropy, given_back, pictures, serving, traced
+from tests.pruning.nets import (
+    classifier,
+    cross_entropy,
+    given_back,
+    pictures,
+    score,
+    serving,
+    traced,
+)
 
 
 def samples_of(batch):

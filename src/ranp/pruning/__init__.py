@@ -7,7 +7,7 @@ from ranp.pruning.coupling import Coupling, Floor
 from ranp.pruning.criteria import CRITERIA, Criterion
 from ranp.pruning.early_stop import StabilityStop
 from ranp.pruning.methods import METHODS, Method, find_method, register_method, resource_variants
-from ranp.pruning.score import Per, score
+from ranp.pruning.score import Per, Scoring, score
 from ranp.pruning.scores import NeuronScores, Scores, fingerprint
 from ranp.pruning.search import meet_budget
 from ranp.pruning.selection import Selection
@@ -33,6 +33,7 @@ __all__ = [
     "PerBatch",
     "PerGradient",
     "Scores",
+    "Scoring",
     "ScoringWeights",
     "Selection",
     "StabilityStop",
