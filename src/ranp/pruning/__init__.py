@@ -7,11 +7,10 @@ from ranp.pruning.coupling import Coupling, Floor
 from ranp.pruning.criteria import CRITERIA, Criterion
 from ranp.pruning.early_stop import StabilityStop
 from ranp.pruning.methods import METHODS, Method, find_method, register_method, resource_variants
-from ranp.pruning.score import Per, Scoring, score
+from ranp.pruning.score import Per, Scoring, ScoringWeights, score
 from ranp.pruning.scores import NeuronScores, Scores, fingerprint
 from ranp.pruning.search import meet_budget
 from ranp.pruning.selection import Selection
-from ranp.pruning.state import ScoringWeights
 from ranp.pruning.statistics import Once, PerBatch, PerGradient
 
 __all__ = [

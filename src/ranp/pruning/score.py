@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, get_args
@@ -15,7 +16,8 @@ from torch import nn
 from ranp._version import __version__
 from ranp.errors import IntegrityError, UsageError, check_one_of
 from ranp.graph import ChannelGraph, check_values, unwrap
-from ranp.graph.surgery import training_mode
+from ranp.graph.surgery import preserve_state, training_mode
+from ranp.models.initialization import INITIALIZERS
 from ranp.pruning.batches import (
     Forward,
     OutOfMemoryFallback,
@@ -29,10 +31,10 @@ from ranp.pruning.distributed import own_batches, sum_over_processes
 from ranp.pruning.mask_gradients import MaskGradients
 from ranp.pruning.methods import Method, statistics_for
 from ranp.pruning.scores import Scores, fingerprint
-from ranp.pruning.state import ScoringWeights, scoring_state
 from ranp.pruning.statistics import Once, PerBatch
 from ranp.pruning.weights import LayerWeights
 
+ScoringWeights = Literal["fresh", "orthogonal", "given"]
 Per = Literal["batch", "sample"]
 """What a magnitude of Eq. 6 is taken of: a batch's gradient, or that of each of its samples."""
 
@@ -47,7 +49,7 @@ class Scoring:
         until_stable: Whether to stop when the kept neurons no longer change; where it is not
             known yet how many are kept, after 16 batches.
         per: Whether whole batches are scored, or their samples one by one.
-        weights: Weights to score with (see `ranp.pruning.state`).
+        weights: "fresh" or "orthogonal" for new ones, "given" for the model's own.
         seed: Seed of fresh weights and dropout.
         recompute: Whether activations are recomputed instead of kept, to save memory.
         source: What the batches are made of, to be kept with the scores.
@@ -109,7 +111,7 @@ def score(
     with (
         torch.inference_mode(False),
         torch.enable_grad(),
-        scoring_state(model, layer_weights.parameters, scoring.weights, seed),
+        _scoring_state(model, layer_weights.parameters, scoring.weights, seed),
     ):
         gradients = MaskGradients(layer_weights, statistics)
         scores = Scores(
@@ -147,6 +149,31 @@ def score(
     if scores.batches == 0 and loader is not None:
         raise UsageError("the loader is empty: it yields no batches to score with")
     return scores
+
+
+@contextmanager
+def _scoring_state(
+    model: nn.Module, scored: Iterable[nn.Parameter], weights: ScoringWeights, seed: int
+) -> Iterator[None]:
+    """Put a model into the state in which it is scored, and restore it afterwards.
+
+    Train mode, as in the paper; only scored parameters ask for gradients. The model's own weights
+    are replaced by Glorot-normal ("fresh") or orthogonal ones, with batch norm scales from U(0, 1),
+    unless they are "given".
+    """
+    check_one_of("weights", weights, get_args(ScoringWeights))
+    wanted = {id(parameter) for parameter in scored}
+    with preserve_state(model), training_mode(model, training=True):
+        for parameter in model.parameters():
+            parameter.requires_grad_(id(parameter) in wanted)
+            parameter.grad = None
+            if weights != "given":
+                parameter.data = parameter.data.clone()
+        if weights != "given":
+            generator = torch.Generator().manual_seed(seed)
+            INITIALIZERS[weights](model, gamma="uniform", generator=generator)
+        torch.manual_seed(seed)
+        yield
 
 
 @dataclass(frozen=True)
