@@ -25,14 +25,11 @@ def load_module(name: str, what: str) -> ModuleType:
     """Import a module, from the current directory too."""
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
-    try:
-        module = importlib.import_module(name)
-    except RanpError:
-        raise
-    except ImportError as error:
-        raise UsageError(f"{what}: cannot import '{name}' ({error})") from error
-    except Exception as error:
-        raise UsageError(f"{what}: importing '{name}' raises {describe_failure(error)}") from error
+    with blame(f"{what}: importing '{name}'", verb="raises"):
+        try:
+            module = importlib.import_module(name)
+        except ImportError as error:
+            raise UsageError(f"{what}: cannot import '{name}' ({error})") from error
     _LOADED[name] = None
     return module
 
@@ -59,12 +56,8 @@ def call_factory(name: str, what: str) -> Any:
     factory = load_object(name, what)
     if not callable(factory):
         raise UsageError(f"{what} '{name}' cannot be called; name a function that returns it")
-    try:
+    with blame(f"{what} '{name}'", verb="raises"):
         return factory()
-    except RanpError:
-        raise
-    except Exception as error:
-        raise UsageError(f"{what} '{name}' raises {describe_failure(error)}") from error
 
 
 def refuse_stored_code(name: str) -> None:
@@ -93,7 +86,7 @@ def load_loader(name: str, what: str) -> Any:
 
 
 @contextmanager
-def blame(what: str, given: str = "") -> Iterator[None]:
+def blame(what: str, given: str = "", *, verb: str = "fails:") -> Iterator[None]:
     """Turn whatever the user's own code raises into a `UsageError` that names its line.
 
     `RanpError`s pass through, and so do out-of-memory errors, which callers can handle.
@@ -101,13 +94,14 @@ def blame(what: str, given: str = "") -> Iterator[None]:
     Args:
         what: The code that runs inside, such as "the loss".
         given: What it was given, to end the message with.
+        verb: What the code does.
     """
     try:
         yield
     except Exception as error:
         if isinstance(error, RanpError) or is_out_of_memory(error):
             raise
-        raise UsageError(f"{what} fails: {describe_failure(error)}{given}") from error
+        raise UsageError(f"{what} {verb} {describe_failure(error)}{given}") from error
 
 
 class BlamedLoader:
