@@ -114,7 +114,9 @@ def run_passes(
         try:
             value = forward(model, batch)
             held, operations = live.now, len(live.bytes)
-            _run_backward(value)
+            # As `value.backward()`, which would leave the rules of autocast behind.
+            engine: Any = torch.autograd.Variable._execution_engine
+            engine.run_backward((value,), (torch.ones_like(value),), False, False, (), True, True)
             call.output = None
         except Exception as error:
             raise _explain(error, call, live.failed or "") from error
@@ -166,9 +168,3 @@ def _cast(tree: Any, dtype: torch.dtype) -> Any:
     return pytree.tree_map(
         lambda t: t.to(dtype) if isinstance(t, Tensor) and t.is_floating_point() else t, tree
     )
-
-
-def _run_backward(value: Tensor) -> None:
-    """Like `value.backward()`, which would leave the rules of autocast behind."""
-    engine: Any = torch.autograd.Variable._execution_engine
-    engine.run_backward((value,), (torch.ones_like(value),), False, False, (), True, True)

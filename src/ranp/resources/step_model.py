@@ -56,6 +56,10 @@ class _Sizes:
     def at(self, counts: Sequence[int]) -> tuple[int, ...]:
         return tuple(factor * counts[number] for factor, number in self.dims)
 
+    def make(self, counts: Sequence[int], mode: FakeTensorMode) -> Any:
+        size = self.at(counts)
+        return size[0] if self.dtype is None else fake_empty(mode, size, self.dtype)
+
 
 @dataclass(frozen=True)
 class _KernelModel:
@@ -67,12 +71,11 @@ class _KernelModel:
     _known: dict[tuple[Any, ...], int] = field(default_factory=dict)
 
     def bytes_at(self, counts: Sequence[int], device: Device, mode: FakeTensorMode) -> int:
-        sizes = [each.at(counts) if isinstance(each, _Sizes) else each for each in self.leaves]
-        key = tuple(size for size, leaf in zip(sizes, self.leaves, strict=True) if size is not leaf)
+        key = tuple(each.at(counts) for each in self.leaves if isinstance(each, _Sizes))
         if key not in self._known:
             made = [
-                _make(leaf, size, mode) if isinstance(leaf, _Sizes) else leaf
-                for leaf, size in zip(self.leaves, sizes, strict=True)
+                each.make(counts, mode) if isinstance(each, _Sizes) else each
+                for each in self.leaves
             ]
             args, out = pytree.tree_unflatten(made, self.spec)
             self._known[key] = WORKSPACES[device].bytes_of(self.func, tuple(args), out)
@@ -94,10 +97,6 @@ def _rescaled(known: Any, leaf: Any, full: Ints) -> Any:
     dims = zip(shape, (number for _, number in known.dims), strict=True)
     dtype = leaf.dtype if isinstance(leaf, TensorShape) else None
     return _Sizes(tuple((size // int(full[number]), number) for size, number in dims), dtype)
-
-
-def _make(leaf: _Sizes, size: tuple[int, ...], mode: FakeTensorMode) -> Any:
-    return size[0] if leaf.dtype is None else fake_empty(mode, size, leaf.dtype)
 
 
 @dataclass(frozen=True)
