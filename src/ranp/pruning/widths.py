@@ -49,7 +49,6 @@ class Widths:
     difference: float
 
     def __str__(self) -> str:
-        """Return the argument as code."""
         return f"{self.argument}={self.value}"
 
     def __repr__(self) -> str:

@@ -105,7 +105,6 @@ class Optimization:
         return {**asdict(self), "speedup": self.speedup}
 
     def __str__(self) -> str:
-        """Return a line per trial, and what was kept."""
         lines = [
             f"{trial.name:<40} {1e3 * trial.seconds:9.1f} ms"
             + ("" if trial.is_equal else f"   not equal ({trial.deviation:.0e}): not kept")
