@@ -23,7 +23,7 @@ from ranp.datasets import synthetic_cases
 from ranp.datasets.voxels import EMPTY
 from ranp.graph import Alive, ChannelGraph, build_graph
 from ranp.models import build_network, find_network
-from ranp.pruning import Choice, Chooser, Per, Scores, StabilityStop, make_forward, score
+from ranp.pruning import Choice, Chooser, Per, Scores, Scoring, StabilityStop, make_forward, score
 
 NETWORK = "unet3d-shapenet"
 SPARSITY = 0.7824
@@ -45,7 +45,8 @@ def agreement_with_the_last(size: int, batch: int, per: Per, seed: int) -> None:
         return False
 
     batches = _batches(size, batch, seed)
-    score(model, graph, batches, make_forward(_loss, None), per=per, enough=look, seed=seed)
+    scoring = Scoring(make_forward(_loss, None), per=per, seed=seed)
+    score(model, graph, batches, scoring, enough=look)
     for method, made in choices.items():
         looks = ", ".join(f"{t}: {_shared(made[t], made[BATCHES]):.1%}" for t in LOOKS)
         widths = [_widths(graph, made[t]) for t in (16, BATCHES)]

@@ -78,7 +78,7 @@ def _measured(what: str, size: int, batches: int, batch: int, per: Per, rounds: 
     from ranp.graph import build_graph
     from ranp.models import build_network
     from ranp.models.initialization import glorot_normal_
-    from ranp.pruning import make_forward, score
+    from ranp.pruning import Scoring, make_forward, score
 
     torch.set_num_threads(1)
     loss = partial(cross_entropy, ignore_index=EMPTY)
@@ -97,7 +97,7 @@ def _measured(what: str, size: int, batches: int, batch: int, per: Per, rounds: 
         model.zero_grad()
 
     def scoring() -> None:
-        score(model, graph, data, forward, weights="given", per=per)
+        score(model, graph, data, Scoring(forward, weights="given", per=per))
 
     tiny = nn.Conv3d(1, 50, 3, padding=1)  # libraries load beforehand
     loss(tiny(data[0][0]), data[0][1]).backward()

@@ -20,7 +20,6 @@ from ranp.fitting import (
 from ranp.fitting.machine import default_device
 from ranp.graph import ChannelGraph, ExampleInput, build_graph, split_batch, unwrap
 from ranp.peeking import peek
-from ranp.pipeline import Scoring
 from ranp.progress import ScoringBar
 from ranp.pruning import (
     Choice,
@@ -31,6 +30,7 @@ from ranp.pruning import (
     LossFunction,
     Per,
     Scores,
+    Scoring,
     ScoringWeights,
     find_method,
     make_forward,
@@ -49,27 +49,7 @@ Batches = int | Literal["auto"] | None
 __all__ = ["Fit", "Result", "fit", "plan", "prune", "score", "search", "trace"]
 
 
-def trace(
-    model: nn.Module,
-    example_input: ExampleInput,
-    *,
-    protect: Iterable[str] = (),
-    switches: Mapping[str, Iterable[Any]] | None = None,
-) -> ChannelGraph:
-    """Trace a model, on fake tensors: find out which of its channels must be pruned together.
-
-    Args:
-        model: Any model; it is not changed.
-        example_input: A tensor, a shape, a sequence of arguments, or a mapping of keyword
-            arguments; only shapes matter.
-        protect: Names of layers (or patterns such as "decoder.*") whose neurons must all stay.
-        switches: Attributes that decide which layers the forward calls, and their values (see
-            `ranp.graph.build_graph`).
-
-    Raises:
-        TraceError: The forward fails, or uses an operation that has no rule.
-    """
-    return build_graph(model, example_input, protect=protect, switches=switches)
+trace = build_graph
 
 
 def score(

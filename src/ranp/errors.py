@@ -122,7 +122,7 @@ def check_one_of(what: str, given: object, known: Iterable[str]) -> None:
     """Refuse a value that is not one of those known; `what` is the name of the argument."""
     known = tuple(known)
     if given not in known:
-        raise UsageError(f"{what} must be one of {', '.join(known)}, got '{given}'")
+        raise UsageError(f"{what} must be one of {', '.join(map(repr, known))}, got {given!r}")
 
 
 def import_extra(module: str, need: str, extra: str) -> Any:

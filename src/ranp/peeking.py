@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from ranp.errors import UsageError
 from ranp.graph import ExampleInput
 from ranp.pruning.batches import Forward, split_pair
-from ranp.user_code import BlamedLoader, blame
+from ranp.user_code import BlamedLoader
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,7 @@ def peek(loader: Iterable[Any] | None) -> Batches:
 
 def peek_blamed(loader: Iterable[Any]) -> Batches:
     """Look at the first batch of a loader whose errors are the user's, now and later."""
-    with blame("the loader, asked for batch 1,"):
-        peeked = peek(loader)
-    assert peeked.loader is not None
-    return Batches(BlamedLoader(peeked.loader), peeked.first)
+    return peek(BlamedLoader(loader))
 
 
 class _Peeked:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -23,18 +22,15 @@ from ranp.pruning import (
     Chooser,
     Forward,
     Method,
-    Per,
     Scores,
-    ScoringWeights,
     StabilityStop,
     meet_budget,
 )
+from ranp.pruning import Scoring as Scoring
 from ranp.pruning import score as score_neurons
-from ranp.pruning.batches import no_forward
 from ranp.pruning.distributed import own_share
 from ranp.pruning.early_stop import MAX_BATCHES
 from ranp.pruning.equations import check_sparsity
-from ranp.recompute import checkpointed
 from ranp.resources import Costs
 from ranp.resources.budgets import Budget
 from ranp.results import Result
@@ -123,36 +119,6 @@ def _check_protected(model: nn.Module, graph: ChannelGraph, protect: tuple[str, 
             raise UsageError(f"the graph does not protect '{name}'; trace the model with protect")
 
 
-@dataclass(frozen=True)
-class Scoring:
-    """How a network is scored.
-
-    Attributes:
-        forward: `forward(model, batch)` -> scalar loss; None for methods without data.
-        batches: Maximum number of batches to score; None for all.
-        until_stable: Whether to stop when the kept neurons no longer change; where it is not
-            known yet how many are kept, after 16 batches.
-        per: Whether whole batches are scored, or their samples one by one.
-        weights: Weights to score with (see `ranp.pruning.state`).
-        seed: Seed of fresh weights and dropout.
-        recompute: Whether activations are recomputed instead of kept, to save memory.
-        source: What the batches are made of, to be kept with the scores.
-        resume: Scores of the first batches, to go on from.
-        scores: Scores that exist already: nothing is scored.
-    """
-
-    forward: Forward | None = None
-    batches: int | None = None
-    per: Per = "batch"
-    weights: ScoringWeights = "fresh"
-    seed: int = 0
-    until_stable: bool = False
-    recompute: bool = False
-    source: Mapping[str, Any] = field(default_factory=dict)
-    resume: Scores | None = None
-    scores: Scores | None = None
-
-
 def score(
     traced: Traced,
     methods: Iterable[Method],
@@ -180,21 +146,8 @@ def score(
         interrupted = events.on_batch(scores)
         return (stop is not None and stop(scores)) or interrupted
 
-    with checkpointed(traced.model) if scoring.recompute else nullcontext():
-        scores = score_neurons(
-            traced.model,
-            traced.graph,
-            loader,
-            scoring.forward if needs_data and scoring.forward else no_forward,
-            methods=methods,
-            weights=scoring.weights,
-            batches=most,
-            per=scoring.per,
-            enough=enough,
-            seed=scoring.seed,
-            resume=scoring.resume,
-            source=scoring.source,
-        )
+    bounded = replace(scoring, batches=most)
+    scores = score_neurons(traced.model, traced.graph, loader, bounded, methods, enough=enough)
     if stop is not None:
         scores = stop.annotate(scores)
     verdict = None if stop is None else stop.verdict

@@ -33,14 +33,10 @@ def _is_row_of_blocks(module: nn.Module) -> bool:
 @contextmanager
 def checkpointed(model: nn.Module) -> Iterator[None]:
     """Let each block of the model keep its inputs only and run twice, while inside."""
-
-    def forget(block: nn.Module) -> None:
-        del block.forward
-
     with ExitStack() as stack:
         for block in blocks(model):
             if "forward" in vars(block):
                 continue  # shared, or patched already
             block.forward = partial(checkpoint, block.forward, use_reentrant=False)
-            stack.callback(forget, block)
+            stack.callback(delattr, block, "forward")
         yield

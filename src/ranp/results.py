@@ -97,7 +97,6 @@ class Result:
         return thin_layers(graph, self.plan.alive(graph))
 
     def __str__(self) -> str:
-        """Return the same as text."""
         return plain(self)
 
     def __repr__(self) -> str:

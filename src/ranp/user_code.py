@@ -8,9 +8,8 @@ from __future__ import annotations
 import importlib
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import wraps
 from itertools import count
 from pathlib import Path
 from types import ModuleType
@@ -26,14 +25,11 @@ def load_module(name: str, what: str) -> ModuleType:
     """Import a module, from the current directory too."""
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
-    try:
-        module = importlib.import_module(name)
-    except RanpError:
-        raise
-    except ImportError as error:
-        raise UsageError(f"{what}: cannot import '{name}' ({error})") from error
-    except (Exception, SystemExit) as error:
-        raise UsageError(f"{what}: importing '{name}' raises {describe_failure(error)}") from error
+    with blame(f"{what}: importing '{name}'", verb="raises"):
+        try:
+            module = importlib.import_module(name)
+        except ImportError as error:
+            raise UsageError(f"{what}: cannot import '{name}' ({error})") from error
     _LOADED[name] = None
     return module
 
@@ -70,12 +66,8 @@ def call_factory(name: str, what: str) -> Any:
     factory = load_object(name, what)
     if not callable(factory):
         raise UsageError(f"{what} '{name}' cannot be called; name a function that returns it")
-    try:
+    with blame(f"{what} '{name}'", verb="raises"):
         return factory()
-    except RanpError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise UsageError(f"{what} '{name}' raises {describe_failure(error)}") from error
 
 
 def refuse_stored_code(name: str) -> None:
@@ -104,7 +96,7 @@ def load_loader(name: str, what: str) -> Any:
 
 
 @contextmanager
-def blame(what: str, given: str = "") -> Iterator[None]:
+def blame(what: str, given: str = "", *, verb: str = "fails:") -> Iterator[None]:
     """Turn whatever the user's own code raises into a `UsageError` that names its line.
 
     `RanpError`s pass through, and so do out-of-memory errors, which callers can handle. Code that
@@ -113,13 +105,14 @@ def blame(what: str, given: str = "") -> Iterator[None]:
     Args:
         what: The code that runs inside, such as "the loss".
         given: What it was given, to end the message with.
+        verb: What the code does.
     """
     try:
         yield
     except (Exception, SystemExit) as error:
         if isinstance(error, RanpError) or is_out_of_memory(error):
             raise
-        raise UsageError(f"{what} fails: {describe_failure(error)}{given}") from error
+        raise UsageError(f"{what} {verb} {describe_failure(error)}{given}") from error
 
 
 class BlamedLoader:
@@ -129,11 +122,11 @@ class BlamedLoader:
         self._loader = loader
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the loader's batches."""
         end = object()
-        batches = iter(self._loader)
+        batches: Iterator[Any] | None = None
         for number in count(1):
             with blame(f"the loader, asked for batch {number},"):
+                batches = iter(self._loader) if batches is None else batches
                 batch = next(batches, end)
             if batch is end:
                 return
@@ -142,17 +135,6 @@ class BlamedLoader:
     def __getattr__(self, name: str) -> Any:
         """Return what the loader has: how it is shared out among processes, how long it is."""
         return getattr(self._loader, name)
-
-
-def blamed(function: Callable[..., Any], what: str) -> Callable[..., Any]:
-    """Return a function whose errors are the user's (see `blame`)."""
-
-    @wraps(function)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        with blame(what):
-            return function(*args, **kwargs)
-
-    return run
 
 
 def describe_failure(error: BaseException) -> str:

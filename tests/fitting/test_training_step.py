@@ -65,7 +65,9 @@ def test_nonsense_is_refused(wrong, says):
 
 
 def test_it_says_what_it_is():
-    step = TrainingStep(2, (4, 128, 128), "sgd", "bf16", True, "cuda")
+    step = TrainingStep(
+        2, (4, 128, 128), optimizer="sgd", precision="bf16", recompute=True, device="cuda"
+    )
     assert str(step) == (
         "batch 2, 4x128x128, sgd, bf16 mixed precision, activation checkpointing, cuda"
     )

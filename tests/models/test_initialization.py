@@ -245,6 +245,6 @@ def test_weight_of_unknown_origin_is_refused() -> None:
 def test_unknown_gamma_is_refused_before_anything_changes() -> None:
     layer = nn.Linear(2, 2)
     before = layer.weight.detach().clone()
-    with pytest.raises(UsageError, match=r"^gamma must be 'uniform' or 'ones', got 'one'$"):
+    with pytest.raises(UsageError, match=r"^gamma must be one of 'uniform', 'ones', got 'one'$"):
         glorot_normal_(layer, gamma="one")  # type: ignore[arg-type]
     assert torch.equal(before, layer.weight)

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ranp.graph import ChannelGraph, build_graph
-from ranp.pruning import METHODS, Forward, Method, Scores, make_forward, score
+from ranp.pruning import METHODS, Forward, Method, Scores, Scoring, make_forward
+from ranp.pruning import score as score_neurons
 from tests.zoo.case import Net
 
 
@@ -82,6 +83,21 @@ cross_entropy: Forward = make_forward(F.cross_entropy, None)
 def traced(model: nn.Module, *shape: int) -> ChannelGraph:
     """The channel graph of a network with one input."""
     return build_graph(model, shape)
+
+
+def score(
+    model: nn.Module,
+    graph: ChannelGraph,
+    loader: Iterable[Any] | None,
+    forward: Forward | None,
+    *,
+    methods: Iterable[Method] = (),
+    enough: Any = None,
+    **settings: Any,
+) -> Scores:
+    """Scores of a network; the settings are fields of `Scoring`."""
+    scoring = Scoring(forward, **settings)
+    return score_neurons(model, graph, loader, scoring, methods, enough=enough)
 
 
 def given_scores(

@@ -7,10 +7,11 @@ from torch.nn import functional as F
 from ranp.errors import InfeasibleError
 from ranp.graph import build_graph
 from ranp.models import build_network
-from ranp.pruning import Choice, Chooser, make_forward, score
+from ranp.pruning import Choice, Chooser, make_forward
 from ranp.pruning.search import DELTA, floor_sparsity, meet_budget, smallest_sparsity
 from ranp.resources import count
 from ranp.resources.budgets import Budget, parse_budget
+from tests.pruning.nets import score
 
 SHAPE = (1, 1, 32, 32, 32)
 

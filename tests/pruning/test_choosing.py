@@ -308,7 +308,7 @@ def test_missing_scores_and_statistics_are_named(scored):
         ({"multiple": 0}, "multiple must be at least 1"),
         ({"resource": "watts"}, "unknown resource 'watts'"),
         ({"resource": {"0": 1.0}}, "no cost for layer '3'"),
-        ({"coupling": "most"}, "coupling must be one of paper, sum, max, mean, got 'most'"),
+        ({"coupling": "most"}, "coupling must be one of 'paper', 'sum', 'max', 'mean', got 'most'"),
         ({"lam": float("inf")}, "finite and not negative"),
         ({"lam": -3.0}, "finite and not negative"),
     ],

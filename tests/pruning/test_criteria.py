@@ -11,12 +11,13 @@ from torch import nn
 from torch.autograd.functional import hessian
 from torch.func import functional_call
 
-from ranp.pruning import Choice, Chooser, make_forward, score
+from ranp.pruning import Choice, Chooser, make_forward
 from tests.pruning.nets import (
     classifier,
     given_back,
     given_scores,
     pictures,
+    score,
     serving,
     traced,
     two_layers,

@@ -13,10 +13,10 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from ranp.pruning import Choice, Chooser, Scores, StabilityStop, score
+from ranp.pruning import Choice, Chooser, Scores, StabilityStop
 from ranp.pruning.distributed import own_batches
 from tests.fresh import run_fresh
-from tests.pruning.nets import classifier, cross_entropy, pictures, serving, traced
+from tests.pruning.nets import classifier, cross_entropy, pictures, score, serving, traced
 
 STATISTICS = ("abs", "signed", "grasp")
 PLACE = "ranp.pruning.distributed.rank_and_world_size"

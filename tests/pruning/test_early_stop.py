@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ranp.pruning import Choice, Chooser, StabilityStop, score
-from tests.pruning.nets import classifier, cross_entropy, pictures, traced
+from ranp.pruning import Choice, Chooser, StabilityStop
+from tests.pruning.nets import classifier, cross_entropy, pictures, score, traced
 
 
 def stops_after(choices, **options):

@@ -27,9 +27,9 @@ import torch
 
 import ranp
 from ranp.errors import InfeasibleError
-from ranp.pruning import Choice, Chooser, Scores, score
+from ranp.pruning import Choice, Chooser, Scores
 from ranp.pruning.equations import balance, mnmg, mpmg, reweight
-from tests.pruning.nets import given_scores, three_layers, traced, two_layers
+from tests.pruning.nets import given_scores, score, three_layers, traced, two_layers
 
 
 def signed_difference(model, batch):
@@ -210,5 +210,5 @@ def test_feasibility_by_each_layers_own_mask():
     coupled = ranp.search(model, scores, method="magnitude", graph=graph, rule="coupled")
     assert coupled == chooser.max_sparsity("coupled")
     assert ranp.plan(model, scores, sparsity=0.8, method="magnitude", graph=graph).layers["1"].kept
-    with pytest.raises(ranp.UsageError, match="rule must be one of paper, coupled, got 'own'"):
+    with pytest.raises(ranp.UsageError, match="rule must be one of 'paper', 'coupled', got 'own'"):
         chooser.max_sparsity("own")

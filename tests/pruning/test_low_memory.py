@@ -9,11 +9,18 @@ import torch
 from torch import nn
 
 from ranp.errors import UsageError
-from ranp.pruning import score
 from ranp.pruning.batches import batch_size, split_into_parts
 from ranp.recompute import blocks, checkpointed
 from tests.fresh import run_fresh
-from tests.pruning.nets import classifier, cross_entropy, given_back, pictures, serving, traced
+from tests.pruning.nets import (
+    classifier,
+    cross_entropy,
+    given_back,
+    pictures,
+    score,
+    serving,
+    traced,
+)
 
 # What PyTorch's CPU allocator says.
 CPU_ALLOCATOR = (
@@ -215,7 +222,7 @@ def test_real_memory_limit(tmp_path):
         from torch import nn
         import torch.nn.functional as F
         from ranp.graph import build_graph
-        from ranp.pruning import make_forward, score
+        from ranp.pruning import Scoring, make_forward, score
         torch.set_num_threads(1)
         torch.manual_seed(0)
         model = nn.Sequential(
@@ -224,16 +231,16 @@ def test_real_memory_limit(tmp_path):
         )
         data = [(torch.randn(64, 1, 64, 64), torch.randint(3, (64,)))]
         graph = build_graph(model, (1, 1, 64, 64))
-        forward = make_forward(F.cross_entropy, None)
+        scoring = Scoring(make_forward(F.cross_entropy, None))
         small = [(data[0][0][:1], data[0][1][:1])]
-        score(model, graph, small, forward)  # what is imported and allocated once is in place
+        score(model, graph, small, scoring)  # what is imported and allocated once is in place
         pages = int(open("/proc/self/statm").read().split()[0])
         limit = pages * resource.getpagesize() + 48 * 2**20
         warnings.simplefilter("always")
         resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
-        frugal = score(model, graph, data, forward)
+        frugal = score(model, graph, data, scoring)
         resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        whole = score(model, graph, data, forward)
+        whole = score(model, graph, data, scoring)
         for name, values in whole.sums["mpmg"].items():
             torch.testing.assert_close(frugal.sums["mpmg"][name], values, rtol=1e-3, atol=1e-7)
         print("same")

@@ -14,8 +14,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn.utils import parametrizations, parametrize
 
-from ranp.pruning import score
-from tests.pruning.nets import cross_entropy, serving, traced
+from tests.pruning.nets import cross_entropy, score, serving, traced
 from tests.zoo.case import Net
 
 

@@ -10,8 +10,15 @@ import torch
 from torch import nn
 
 from ranp.errors import UsageError
-from ranp.pruning import score
-from tests.pruning.nets import classifier, cross_entropy, given_back, pictures, serving, traced
+from tests.pruning.nets import (
+    classifier,
+    cross_entropy,
+    given_back,
+    pictures,
+    score,
+    serving,
+    traced,
+)
 
 
 def samples_of(batch):
@@ -93,7 +100,7 @@ def test_scores_of_both_kinds_do_not_add_up():
 
 def test_an_unknown_kind_is_refused():
     model = classifier()
-    with pytest.raises(UsageError, match="per must be one of batch, sample, got 'voxel'"):
+    with pytest.raises(UsageError, match="per must be one of 'batch', 'sample', got 'voxel'"):
         score(model, traced(model, 1, 2, 8, 8), pictures(1, 2), cross_entropy, per="voxel")
 
 

@@ -9,8 +9,8 @@ import torch
 
 from ranp.errors import IntegrityError, RanpError, UsageError
 from ranp.files import save_tensors
-from ranp.pruning import METHODS, Choice, Chooser, Scores, StabilityStop, score
-from tests.pruning.nets import classifier, cross_entropy, pictures, serving, traced
+from ranp.pruning import METHODS, Choice, Chooser, Scores, StabilityStop
+from tests.pruning.nets import classifier, cross_entropy, pictures, score, serving, traced
 
 STATISTICS = ("abs", "signed", "grasp", "synflow")
 

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from ranp.errors import IntegrityError, UsageError
-from ranp.pruning import distributed, make_forward, score
-from tests.pruning.nets import classifier, cross_entropy, given_back, pictures, traced
+from ranp.pruning import distributed, make_forward
+from tests.pruning.nets import classifier, cross_entropy, given_back, pictures, score, traced
 
 
 def run(data, forward=cross_entropy, model=None, **options):

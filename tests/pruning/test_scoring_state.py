@@ -11,8 +11,15 @@ from torch import nn
 
 import ranp
 from ranp.errors import UsageError
-from ranp.pruning import score
-from tests.pruning.nets import classifier, cross_entropy, given_back, pictures, serving, traced
+from tests.pruning.nets import (
+    classifier,
+    cross_entropy,
+    given_back,
+    pictures,
+    score,
+    serving,
+    traced,
+)
 
 
 def awkward():

@@ -196,7 +196,7 @@ def test_any_size_costs_no_memory():
 
 def test_an_unknown_convention_is_refused():
     model = nn.Linear(2, 2)
-    with pytest.raises(UsageError, match="one of paper, appendix, macs, got 'flops'"):
+    with pytest.raises(UsageError, match="one of 'paper', 'appendix', 'macs', got 'flops'"):
         count(model, build_graph(model, (1, 2)), convention="flops")
 
 

@@ -102,7 +102,9 @@ def test_spread_is_the_median_deviation_relative_to_the_median():
 
 
 def test_unknown_mode_is_refused():
-    with pytest.raises(UsageError, match="mode must be train or inference, got 'training'"):
+    with pytest.raises(
+        UsageError, match="mode must be one of 'train', 'inference', got 'training'"
+    ):
         measure_latency({"it": nn.Linear(2, 2)}, (1, 2), mode="training")
 
 

@@ -14,6 +14,7 @@ from ranp.graph import build_graph, slim_meta_copy
 from ranp.models import UNet3D
 from ranp.resources import predict_training_memory
 from ranp.resources.step_model import NotAProduct, StepModel
+from ranp.resources.training_memory import StepSettings
 
 SHAPE = (2, 1, 16, 16, 16)
 
@@ -66,7 +67,7 @@ def test_the_peak_of_any_choice_is_that_of_a_simulated_step(build, device, optio
         slim = slim_meta_copy(model, graph, alive)
         return predict_training_memory(slim, shape, loss=loss, device=device, **options)
 
-    step = StepModel.of(graph, predict, "adam", device)
+    step = StepModel.of(graph, predict, StepSettings(device=device))
     choices = [random_choice(graph, seed) for seed in range(2)]
     for alive in choices:
         assert step.peak(alive) == predict(alive).peak
@@ -87,7 +88,7 @@ def test_what_follows_no_channels_is_refused():
         return predict_training_memory(slim, x, forward=forward, device="cuda")
 
     with pytest.raises(NotAProduct, match="follows no channels"):
-        StepModel.of(graph, predict, "adam", "cuda")
+        StepModel.of(graph, predict, StepSettings(device="cuda"))
 
 
 @pytest.mark.parametrize(("width", "simulated"), [(40, 2), (5, 3)])
@@ -102,7 +103,7 @@ def test_a_second_trial_is_simulated_only_where_one_does_not_tell_layers_apart(w
         slim = slim_meta_copy(model, graph, alive)
         return predict_training_memory(slim, (1, 1, 4, 4, 4), device="cuda")
 
-    step = StepModel.of(graph, predict, "adam", "cuda")
+    step = StepModel.of(graph, predict, StepSettings(device="cuda"))
     assert len(trials) == simulated
     alive = random_choice(graph, 0)
     assert step.peak(alive) == predict(alive).peak

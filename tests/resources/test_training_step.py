@@ -15,7 +15,8 @@ from ranp.models import MobileNetV2, UNet3D
 from ranp.recompute import checkpointed
 from ranp.resources import predict_training_memory
 from ranp.resources.autocast import _FLOAT32_ON_CPU, _FLOAT32_ON_CUDA
-from ranp.resources.training_memory import CUDA_BLOCK, CUDA_CONTEXT, CUDA_GAPS, step_temporaries
+from ranp.resources.kernel_workspace import CUDA_BLOCK
+from ranp.resources.training_memory import CUDA_CONTEXT, CUDA_GAPS, step_temporaries
 from tests.resources.allocator import peak_of, step_peak
 
 OPTIMIZERS = {

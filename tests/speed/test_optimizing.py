@@ -250,7 +250,7 @@ def test_the_allocator_is_changed_only_where_it_is_asked_for(monkeypatch, tmp_pa
 
 
 def test_errors_say_what_to_do():
-    with pytest.raises(UsageError, match="mode must be train or inference, got 'test'"):
+    with pytest.raises(UsageError, match="mode must be one of 'train', 'inference', got 'test'"):
         optimize(nn.Conv3d(1, 1, 1), (1, 1, 2, 2, 2), "test")
     with pytest.raises(UsageError, match="networks of one tensor"):
         optimize(nn.Conv3d(1, 1, 1), [torch.zeros(1), torch.zeros(1)])

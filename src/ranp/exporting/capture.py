@@ -44,9 +44,9 @@ def input_sizes(program: ExportedProgram) -> dict[str, tuple[int | str, ...]]:
     """
     called: dict[str, str] = {}
     found: dict[str, tuple[int | str, ...]] = {}
-    for name, value in _inputs(program).items():
+    for name, shape in _inputs(program).items():
         sizes: list[int | str] = []
-        for size, wanted in zip(_sizes(value), dim_names(value.dim()), strict=True):
+        for size, wanted in zip(shape, dim_names(len(shape)), strict=True):
             if isinstance(size, int):
                 sizes.append(size)
                 continue
@@ -69,23 +69,18 @@ def _dynamic_shapes(arguments: Arguments) -> Any:
     return pytree.tree_map(dynamic_dims, arguments.kwargs or arguments.args)
 
 
-def _inputs(program: ExportedProgram) -> dict[str, Tensor]:
-    """Return the inputs that are tensors, as the program knows them."""
+def _inputs(program: ExportedProgram) -> dict[str, list[int | torch.SymInt]]:
+    """Return the sizes of all inputs that are tensors; symbols where they may vary."""
     names = set(program.graph_signature.user_inputs)
     nodes = {node.name: node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")}
-    return {n: value for n, value in nodes.items() if n in names and isinstance(value, Tensor)}
-
-
-def _sizes(value: Tensor) -> list[int | torch.SymInt]:
-    """Return sizes as numbers, or as symbols where they may vary."""
-    return list(value.shape)
+    return {n: list(x.shape) for n, x in nodes.items() if n in names and isinstance(x, Tensor)}
 
 
 def _check_dynamic(model: nn.Module, program: ExportedProgram) -> None:
-    for name, value in _inputs(program).items():
-        for dim, size in enumerate(_sizes(value)):
+    for name, shape in _inputs(program).items():
+        for dim, size in enumerate(shape):
             if is_dynamic(dim) and isinstance(size, int):
-                called = dim_names(value.dim())[dim]
+                called = dim_names(len(shape))[dim]
                 raise UsageError(
                     f"{type(model).__name__} works only where the {called} of '{name}' is "
                     f"{size}: export it without dynamic, at the size it will have"

@@ -129,9 +129,7 @@ class Costing:
             with suppress(NotAProduct):
                 return known.rescaled(full)
         with suppress(NotAProduct):
-            return StepModel.of(
-                graph, lambda trial: self.memory(trial, step), step.optimizer, step.device
-            )
+            return StepModel.of(graph, lambda trial: self.memory(trial, step), step)
         return None
 
     def _costs(self, alive: Alive, sample: tuple[int, ...]) -> Costs:

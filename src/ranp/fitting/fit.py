@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -25,7 +25,7 @@ from ranp.pruning.coupling import REACHING, normalizes_samples
 from ranp.recording import timeline_of
 from ranp.resources.budgets import RESOURCES, Budget, describe
 from ranp.resources.memory_correction import load_correction
-from ranp.resources.training_memory import LOSS_MARGIN, LossNotCounted, TrainingMemory
+from ranp.resources.training_memory import LOSS_MARGIN, LossNotCounted
 from ranp.results import Result
 from ranp.slimming import Init, check_init
 
@@ -228,55 +228,40 @@ def fit_choices(
         methods=() if timed else tried,
         alternatives=others,
         memory=memory,
-        notes=(
-            *notes,
-            *_time_notes(found),
-            *_share_notes(asked, constants),
-            *_correction_notes(costing, step),
-            *_loss_notes(memory["full"]),
-        ),
+        notes=(*notes, *_notes(found, asked, costing, step)),
     )
 
 
-def _time_notes(found: Found) -> list[str]:
-    """Say how well a time is known where that is too little to rely on."""
-    if found.time_error <= _UNSURE:
-        return []
-    return [
-        f"times vary here: that of the slim network is known to {100 * found.time_error:.0f} % "
-        "only; fit again when the machine is quiet"
-    ]
-
-
-def _share_notes(budgets: Sequence[Budget], constants: Mapping[str, float]) -> list[str]:
-    """Say what a share is one of, where it is not the whole."""
-    return [
-        f"{100 * budget.limit:g} % of the {budget.resource} is of what pruning can change: any "
-        f"network takes {describe(budget.resource, constants[budget.resource])} (the CUDA context)."
-        for budget in budgets
-        if budget.of_full and constants.get(budget.resource)
-    ]
-
-
-def _correction_notes(costing: Costing, step: TrainingStep) -> list[str]:
+def _notes(
+    found: Found, asked: Sequence[Budget], costing: Costing, step: TrainingStep
+) -> Iterator[str]:
+    """Yield what a reader of the figures should know; a loss that is not counted is warned of."""
+    if found.time_error > _UNSURE:
+        yield (
+            f"times vary here: that of the slim network is known to {100 * found.time_error:.0f} % "
+            "only; fit again when the machine is quiet"
+        )
+    constants = costing.constants(step)
+    for budget in asked:
+        if budget.of_full and constants.get(budget.resource):
+            constant = describe(budget.resource, constants[budget.resource])
+            yield (
+                f"{100 * budget.limit:g} % of the {budget.resource} is of what pruning can change: "
+                f"any network takes {constant} (the CUDA context)."
+            )
     known = costing.correction
-    factor = None if known is None else known.factors.get(step.precision)
-    if known is None or factor is None:
-        return []
-    return [
-        f"Memory is multiplied by {factor:.3f}, as `ranp doctor --memory` measured on "
-        f"{known.device}, {known.date}."
-    ]
-
-
-def _loss_notes(memory: TrainingMemory) -> list[str]:
-    """Warn of a loss whose memory is not known."""
-    if not memory.loss_margin:
-        return []
-    note = (
-        f"The memory of the loss could not be predicted: {memory.untraced}. A margin of "
-        f"{describe('memory', memory.loss_margin)} stands in its place ({LOSS_MARGIN} times the "
-        "outputs): measure a step before you rely on it."
-    )
-    warnings.warn(note, LossNotCounted, stacklevel=5)
-    return [note]
+    if known is not None and step.precision in known.factors:
+        yield (
+            f"Memory is multiplied by {known.factors[step.precision]:.3f}, as `ranp doctor "
+            f"--memory` measured on {known.device}, {known.date}."
+        )
+    memory = costing.memory(costing.chooser.graph.all_alive(), step)
+    if memory.loss_margin:
+        margin = describe("memory", memory.loss_margin)
+        note = (
+            f"The memory of the loss could not be predicted: {memory.untraced}. A margin of "
+            f"{margin} stands in its place ({LOSS_MARGIN} times the outputs): measure a step "
+            "before you rely on it."
+        )
+        warnings.warn(note, LossNotCounted, stacklevel=5)
+        yield note

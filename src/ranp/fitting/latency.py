@@ -60,21 +60,22 @@ def fit_latency(search: BudgetSearch, budget: Budget, found: Found, events: Even
     full: float | None = stopwatch.first
     if found.best.sparsity:
         try:
-            full = stopwatch.measure(search.costing.chooser.graph.all_alive(), None).seconds
+            whole = search.costing.chooser.graph.all_alive()
+            full = stopwatch.first * stopwatch.measure(whole, None).value
         except InfeasibleError:
             if budget.of_full:
                 raise
             full = None
     budget = budget if full is None else budget.absolute(full)
-    measured = {found.best.sparsity: [_Measured(stopwatch.first, repetitions)]}
+    measured = {found.best.sparsity: [Ratio((0.0,) * repetitions)]}  # of the first to itself
 
     def at(sparsity: float) -> Candidate:
         """Return a choice with what it took in all measurements, of which this is one more."""
         candidate = search.candidate(sparsity)
-        all_times = measured.setdefault(sparsity, [])
-        all_times.append(stopwatch.measure(candidate.alive, budget))
-        mean = statistics.fmean(each.seconds for each in all_times)
-        candidate = _timed(candidate, mean, budget)
+        ratios = measured.setdefault(sparsity, [])
+        ratios.append(stopwatch.measure(candidate.alive, budget))
+        mean = statistics.fmean(ratio.value for ratio in ratios)
+        candidate = _timed(candidate, stopwatch.first * mean, budget)
         events.on_trial(sparsity, candidate.figures)
         return candidate
 
@@ -85,23 +86,15 @@ def fit_latency(search: BudgetSearch, budget: Budget, found: Found, events: Even
     course = _Course(search, budget)
     tried = {first.sparsity: first}
     for number in range(_MOST_TRIALS):
-        again = {sparsity for sparsity, all_times in measured.items() if len(all_times) > 1}
+        again = {sparsity for sparsity, ratios in measured.items() if len(ratios) > 1}
         sparsity = course.next_sparsity(tried.values(), again, number)
         if sparsity is None:
             break
         tried[sparsity] = at(sparsity)
     slow, fast = _bracket(tried.values(), budget)
     best = fast or slow
-    turns = sum(each.turns for each in measured[best.sparsity])
+    turns = sum(len(ratio.logarithms) for ratio in measured[best.sparsity])
     return Found(best, "latency", budget, full, stopwatch.spread / math.sqrt(turns))
-
-
-@dataclass(frozen=True)
-class _Measured:
-    """What a training step takes, on the mean of so many turns."""
-
-    seconds: float
-    turns: int
 
 
 @dataclass(frozen=True)
@@ -185,8 +178,11 @@ class _Stopwatch:
             )
         self.first = timing["first"].median
 
-    def measure(self, alive: Alive, budget: Budget | None) -> _Measured:
-        """Measure a choice of channels, if it fits; less precisely where far from the budget."""
+    def measure(self, alive: Alive, budget: Budget | None) -> Ratio:
+        """Measure how long a choice of channels takes against the first, if it fits.
+
+        Less precisely where it is far from the budget.
+        """
 
         def known(ratio: Ratio) -> bool:
             off = 0.0 if budget is None else abs(math.log(self.first * ratio.value / budget.limit))
@@ -205,7 +201,7 @@ class _Stopwatch:
                 most_seconds=(self._until - time.perf_counter()) / 2,  # others come after it
             )
         self._ratios.append(ratio)
-        return _Measured(self.first * ratio.value, len(ratio.logarithms))
+        return ratio
 
     @property
     def spread(self) -> float:

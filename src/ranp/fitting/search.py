@@ -178,18 +178,6 @@ def least_pruned_of(
     Raises:
         InfeasibleError: Every method empties a layer at any sparsity.
     """
-    while True:
-        search, found, tried = _try_all(searches)
-        best = found.best
-        if search.costing.confirms(best.figures, best.alive, search.step):
-            return search, found, tried
-        # Once more; what was computed is simulated now.
-
-
-def _try_all(
-    searches: Sequence[BudgetSearch],
-) -> tuple[BudgetSearch, Found, tuple[Tried, ...]]:
-    """Search with every method (see `least_pruned_of`)."""
     results: list[tuple[BudgetSearch, Found, Tried]] = []
     tried: list[Tried] = []
     refused: InfeasibleError | None = None
@@ -207,10 +195,12 @@ def _try_all(
     if not results:
         assert refused is not None
         raise refused
-    search, best, _ = max(
+    search, found, _ = max(
         results, key=lambda each: (each[2].neurons or 0, -max(each[1].best.worst, 1.0))
     )
-    return search, best, tuple(sorted(tried, key=lambda each: -(each.neurons or 0)))
+    if not search.costing.confirms(found.best.figures, found.best.alive, search.step):
+        return least_pruned_of(searches)  # what was computed is simulated now
+    return search, found, tuple(sorted(tried, key=lambda each: -(each.neurons or 0)))
 
 
 @dataclass(frozen=True)

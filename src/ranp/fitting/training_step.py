@@ -3,43 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
 from typing import Any
 
 from ranp.errors import UsageError
-from ranp.resources.autocast import Precision
-from ranp.resources.training_memory import Device, Optimizer, check_step
+from ranp.resources.training_memory import StepSettings
 
-_MOST_HALVINGS = 2
 _CROP = 0.75
 _CROP_MULTIPLE = 16
 
 
 @dataclass(frozen=True)
-class TrainingStep:
+class TrainingStep(StepSettings):
     """How a network is going to be trained.
 
     Attributes:
         batch: Samples per step.
         sample: Shape of one sample: channels, then space.
-        optimizer: Whose state is counted.
-        precision: "32", or mixed precision "bf16" or "16".
-        recompute: Whether activations are checkpointed.
-        device: "cpu" or "cuda".
+        optimizer, precision, recompute, device: As in `StepSettings`.
     """
 
     batch: int
     sample: tuple[int, ...]
-    optimizer: Optimizer = "adam"
-    precision: Precision = "32"
-    recompute: bool = False
-    device: Device = "cpu"
 
     def __post_init__(self) -> None:
-        """Refuse invalid values."""
+        super().__post_init__()
         if self.batch < 1:
             raise UsageError(f"batch must be at least 1, got {self.batch}")
         if len(self.sample) < 1 or min(self.sample) < 1:
@@ -47,7 +37,6 @@ class TrainingStep:
                 "the shape of a sample must be channels, then space, such as 4,128,128,128, "
                 f"got {self.sample}"
             )
-        check_step(self.optimizer, self.precision, self.device)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -92,7 +81,7 @@ def variants(step: TrainingStep, *, only_crops: bool = False) -> list[TrainingSt
     found = [
         replace(step, batch=batch, recompute=recompute, precision=precision, sample=sample)
         for batch, recompute, precision, sample in product(
-            _halvings(step.batch),
+            dict.fromkeys(n for n in (step.batch, step.batch // 2, step.batch // 4) if n),
             dict.fromkeys((step.recompute, True)),
             dict.fromkeys((step.precision, "bf16" if step.precision == "32" else step.precision)),
             samples,
@@ -122,14 +111,6 @@ def is_part_of(step: TrainingStep, less: TrainingStep, more: TrainingStep) -> bo
             math.prod(less.sample) >= math.prod(more.sample),
         )
     )
-
-
-def _halvings(batch: int) -> Iterator[int]:
-    for _ in range(_MOST_HALVINGS + 1):
-        yield batch
-        if batch == 1:
-            return
-        batch //= 2
 
 
 def _cropped(sample: tuple[int, ...]) -> tuple[int, ...]:

@@ -10,10 +10,9 @@ from ranp.graph.build import (
     unwrap,
 )
 from ranp.graph.channel_graph import Alive, ChannelGraph, ClassArray, Count, Layer, measure
-from ranp.graph.inputs import ExampleInput, Inputs, TensorShape, describe_inputs
+from ranp.graph.inputs import ExampleInput, Inputs, TensorShape
 from ranp.graph.operation import picker, rule
-from ranp.graph.propagation import IS_OUTPUT, Contraction, Extent, ModuleCall
-from ranp.graph.recording import is_leaf
+from ranp.graph.propagation import IS_OUTPUT, ModuleCall
 from ranp.graph.replay import Divergence, check
 from ranp.graph.surgery import (
     index_dims,
@@ -28,11 +27,9 @@ __all__ = [
     "Alive",
     "ChannelGraph",
     "ClassArray",
-    "Contraction",
     "Count",
     "Divergence",
     "ExampleInput",
-    "Extent",
     "Inputs",
     "Layer",
     "ModuleCall",
@@ -41,9 +38,7 @@ __all__ = [
     "check",
     "check_values",
     "describe_batch",
-    "describe_inputs",
     "index_dims",
-    "is_leaf",
     "measure",
     "named_tensors",
     "picker",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from torch import Tensor, nn
 
-from ranp.errors import RanpError, TraceError, UsageError
+from ranp.errors import TraceError, UsageError
 from ranp.graph.inputs import (
     ExampleInput,
     Inputs,
@@ -64,33 +65,23 @@ def split_batch(
     return batch, shape[1:]
 
 
-class _Reached(RanpError):
-    """The first convolution was called."""
-
-    def __init__(self, missing: int) -> None:
-        super().__init__()
-        self.missing = missing
-
-
 class _ToFirstConvolution(Tracer):
+    missing: int | None = None
+
     def module_begins(self, path: str, inputs: Any) -> None:
         module = self.model.get_submodule(path)
         if isinstance(module, _Convolution) and inputs and isinstance(inputs[0], Tensor):
-            raise _Reached(_dims(module) - inputs[0].dim())
+            self.missing = _dims(module) - inputs[0].dim()
+            raise TraceError("that is far enough")
 
 
 def _missing_dims(model: nn.Module, shape: tuple[int, ...]) -> int | None:
     """Return how many dimensions the first convolution lacks; None if it is not reached."""
     tensors = {name: TensorShape.of(tensor) for name, tensor in named_tensors(model)}
-    try:
-        _ToFirstConvolution(meta_copy(model)).forward(
-            tensors, describe_inputs(model, shape), Mode(training=False)
-        )
-    except _Reached as reached:
-        return reached.missing
-    except TraceError:
-        pass
-    return None
+    tracer = _ToFirstConvolution(meta_copy(model))
+    with suppress(TraceError):
+        tracer.forward(tensors, describe_inputs(model, shape), Mode(training=False))
+    return tracer.missing
 
 
 def _dims(convolution: _Convolution) -> int:

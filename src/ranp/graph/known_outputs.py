@@ -35,7 +35,11 @@ def known_output(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     if name in _ELEMENTWISE:
         return fake_empty_like(x) if _is_plain(x) else None
     rule = _RULES.get(name)
-    return rule(*args) if rule is not None and _is_plain(x) and _are_together(x, args) else None
+    if rule is None or not _is_plain(x):
+        return None
+    device = x.fake_device
+    together = all(isinstance(t, FakeTensor) and t.fake_device == device for t in operands(args))
+    return rule(*args) if together else None
 
 
 def _is_plain(tensor: Any) -> bool:
@@ -45,11 +49,6 @@ def _is_plain(tensor: Any) -> bool:
         and tensor.is_floating_point()
         and tensor.is_contiguous()
     )
-
-
-def _are_together(x: FakeTensor, args: tuple[Any, ...]) -> bool:
-    """Return whether all tensors are fake ones on one device."""
-    return all(isinstance(t, FakeTensor) and t.fake_device == x.fake_device for t in operands(args))
 
 
 def _is_like(tensor: Any, other: FakeTensor) -> bool:
@@ -64,10 +63,6 @@ def _fit(shape: Sequence[int], *others: Any) -> bool:
 
 def _empty(x: FakeTensor, shape: Sequence[int]) -> FakeTensor:
     return fake_empty(x.fake_mode, shape, x.dtype, x.fake_device)
-
-
-def _elementwise_backward(grad: FakeTensor, x: Any, *_: Any) -> Any:
-    return fake_empty_like(grad) if _is_like(x, grad) else None
 
 
 def _channel_norm(x: FakeTensor, *others: Any) -> Any:
@@ -211,7 +206,10 @@ _ACTIVATION_GRADIENTS = (
 _RULES: dict[str, Callable[..., Any]] = {
     **{f"aten::{name}": _arithmetic for name in ("add", "sub", "mul", "div")},
     "aten::constant_pad_nd": _pad,
-    **{f"aten::{name}_backward": _elementwise_backward for name in _ACTIVATION_GRADIENTS},
+    **{
+        f"aten::{name}_backward": lambda g, x, *_: fake_empty_like(g) if _is_like(x, g) else None
+        for name in _ACTIVATION_GRADIENTS
+    },
     "aten::convolution": _convolution,
     "aten::batch_norm": _channel_norm,
     "aten::instance_norm": _channel_norm,

@@ -29,8 +29,7 @@ class LabelSpace:
         self._neuron = np.empty(0, bool)
         # Reasons are few and repeat: each label holds the number of its reason, 0 = not pinned.
         self._reason_of: LabelArray = np.empty(0, np.int64)
-        self._reasons: list[str] = [""]
-        self._reason_numbers: dict[str, int] = {"": 0}
+        self._reasons: dict[str, int] = {"": 0}
 
     def __len__(self) -> int:
         return self._size
@@ -90,11 +89,8 @@ class LabelSpace:
         """Mark slots as impossible to remove; the first reason given for a label stays."""
         if labels is None:
             return
-        number = self._reason_numbers.setdefault(reason, len(self._reasons))
-        if number == len(self._reasons):
-            self._reasons.append(reason)
         free = labels[self._reason_of[labels] == 0]
-        self._reason_of[free] = number
+        self._reason_of[free] = self._reasons.setdefault(reason, len(self._reasons))
 
     def mark_neurons(self, labels: LabelArray) -> None:
         """Mark slots as outputs of a layer: only classes that hold one can be pruned."""
@@ -111,10 +107,10 @@ class LabelSpace:
 
     def pin_reasons(self) -> dict[int, str]:
         """Return the reason of each pinned class, by its representative."""
-        pinned = np.flatnonzero(self._reason_of[: self._size])
+        pinned, texts = np.flatnonzero(self._reason_of[: self._size]), list(self._reasons)
         reasons: dict[int, str] = {}
         for label, root in zip(pinned.tolist(), self.find(pinned).tolist(), strict=True):
-            reasons.setdefault(root, self._reasons[self._reason_of[label]])
+            reasons.setdefault(root, texts[self._reason_of[label]])
         return reasons
 
 

@@ -176,13 +176,10 @@ def tensors_within(tree: Any) -> list[Tensor]:
                 found.append(leaf)
             elif id(leaf) not in seen and not isinstance(leaf, (type, nn.Module)):
                 seen.add(id(leaf))
-                visit(_attributes(leaf))
+                if is_dataclass(leaf):  # one with slots has no dictionary
+                    visit([getattr(leaf, field.name, None) for field in fields(leaf)])
+                else:
+                    visit(dict(getattr(leaf, "__dict__", {})))
 
     visit(tree)
     return found
-
-
-def _attributes(value: Any) -> dict[str, Any]:
-    if is_dataclass(value):  # one with slots has no dictionary
-        return {field.name: getattr(value, field.name, None) for field in fields(value)}
-    return dict(getattr(value, "__dict__", {}))

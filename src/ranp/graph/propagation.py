@@ -229,19 +229,17 @@ class Propagator:
         if ".parametrizations" in call.path:
             return
         if not call.is_leaf:
-            sides = [tuple(map(self._channels_of, side)) for side in (call.inputs, call.outputs)]
+            sides = [
+                tuple(self.extent(tensor)[1] if tensor.dim() > 1 else 0 for tensor in side)
+                for side in (call.inputs, call.outputs)
+            ]
             self._found.channels.append(ModuleChannels(call.path, *sides))
         elif call.inputs and call.outputs:
             kind = call.kind.removeprefix("Parametrized")
             extents = self.extent(call.inputs[0]), self.extent(call.outputs[0])
             self._found.calls.append(ModuleCall(call.path, kind, *extents))
 
-    def _channels_of(self, tensor: Tensor) -> int | LabelArray:
-        """Return the channels of a tensor; none where it has no dimension for them."""
-        return self.extent(tensor)[1] if tensor.dim() > 1 else 0
-
     def _apply(self, recorded: RecordedOperation) -> None:
-        """Apply the operation's rule."""
         operation = recorded.operation
         self._site, self._reading = recorded.site, None
         outputs = self._apply_rule(operation)

@@ -22,14 +22,7 @@ from ranp.graph.tracing import Mode, Site, Tracer
 
 @dataclass(frozen=True)
 class RecordedOperation:
-    """An operation, and where it stands.
-
-    Attributes:
-        path: The module that called it.
-        site: Where it stands in the code.
-        operation: The operation.
-        numbers: Its scalar arguments that its values depend on, by name.
-    """
+    """An operation, the module that called it, and its `numbers`, which stand-ins do not have."""
 
     path: str
     site: Site

@@ -62,6 +62,44 @@ def training_mode(model: nn.Module, training: bool) -> Iterator[None]:
 
 
 @contextmanager
+def preserve_state(model: nn.Module) -> Iterator[None]:
+    """Give a model back as it was, whatever happens inside.
+
+    Set back are the tensors that parameters hold, their gradients and `requires_grad`, the values
+    of buffers, modes, whatever else modules remember, and the random number generators.
+    """
+    parameters = [(p, p.requires_grad, p.grad, p.data) for p in model.parameters()]
+    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    # A forward may put another tensor in a buffer's place, count, or keep activations: each of
+    # these dictionaries and lists gets back what it held.
+    remembered: list[tuple[Any, Any]] = []
+    for module in model.modules():
+        own = (value for name, value in vars(module).items() if name not in _MODULE_ATTRIBUTES)
+        containers = [value for value in own if isinstance(value, (dict, list))]
+        held = (module._buffers, vars(module), *containers)
+        remembered += [(container, container.copy()) for container in held]
+    devices = {p.device for p, *_ in parameters if p.device.type == "cuda"}
+    try:
+        with torch.random.fork_rng(sorted(devices, key=str)):
+            yield
+    finally:
+        with torch.no_grad():
+            for parameter, wants_grad, grad, data in parameters:
+                parameter.data = data
+                parameter.grad = grad
+                parameter.requires_grad_(wants_grad)
+            for buffer, values in buffers:
+                buffer.copy_(values)
+        for container, before in remembered:
+            container.clear()
+            (container.extend if isinstance(container, list) else container.update)(before)
+
+
+_MODULE_ATTRIBUTES = frozenset(vars(nn.Module()))
+"""Attributes that every module has: parameters, buffers, hooks."""
+
+
+@contextmanager
 def swapped_tensors(model: nn.Module, tensors: Mapping[str, Tensor]) -> Iterator[None]:
     """Put other tensors in place of parameters and buffers, and put them back."""
     new = {id(tensor): tensors[name] for name, tensor in named_tensors(model)}

@@ -7,13 +7,13 @@ gammas of one make the scores of plain neuron pruning collapse at far lower spar
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from ranp.errors import UsageError
+from ranp.errors import UsageError, check_one_of
 
 Gamma = Literal["uniform", "ones"]
 """Batch norm scales: drawn from U(0, 1) as in the paper, or all one as PyTorch has them."""
@@ -71,8 +71,7 @@ def direction_norm(v: Tensor, g: Tensor) -> Tensor:
 def _initialize(
     model: nn.Module, draw: _Draw, gamma: Gamma, generator: torch.Generator | None
 ) -> None:
-    if gamma not in ("uniform", "ones"):
-        raise UsageError(f"gamma must be 'uniform' or 'ones', got '{gamma}'")
+    check_one_of("gamma", gamma, get_args(Gamma))
     for name, module in model.named_modules():
         if isinstance(module, _WEIGHTED):
             _initialize_weight(name, module, draw, generator)

@@ -1,22 +1,19 @@
 """The paper: from batches to living channels. One equation, one function, one home."""
 
 from ranp.pruning.batches import Forward, LossFunction, make_forward
-from ranp.pruning.choice import DEFAULT_LAMBDA, Choice
+from ranp.pruning.choice import Choice
 from ranp.pruning.choose import Chooser, Feasibility
 from ranp.pruning.coupling import Coupling, Floor
-from ranp.pruning.criteria import CRITERIA, Criterion
+from ranp.pruning.criteria import Criterion
 from ranp.pruning.early_stop import StabilityStop
 from ranp.pruning.methods import METHODS, Method, find_method, register_method, resource_variants
-from ranp.pruning.score import Per, score
-from ranp.pruning.scores import NeuronScores, Scores, fingerprint
+from ranp.pruning.score import Per, Scoring, ScoringWeights, score
+from ranp.pruning.scores import Scores, fingerprint
 from ranp.pruning.search import meet_budget
 from ranp.pruning.selection import Selection
-from ranp.pruning.state import ScoringWeights
 from ranp.pruning.statistics import Once, PerBatch, PerGradient
 
 __all__ = [
-    "CRITERIA",
-    "DEFAULT_LAMBDA",
     "METHODS",
     "Choice",
     "Chooser",
@@ -27,12 +24,12 @@ __all__ = [
     "Forward",
     "LossFunction",
     "Method",
-    "NeuronScores",
     "Once",
     "Per",
     "PerBatch",
     "PerGradient",
     "Scores",
+    "Scoring",
     "ScoringWeights",
     "Selection",
     "StabilityStop",

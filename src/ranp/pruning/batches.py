@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from functools import partial
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from ranp.errors import UsageError
-from ranp.user_code import blame, blamed, is_written_here
+from ranp.errors import UsageError, is_out_of_memory
+from ranp.recompute import checkpointed
+from ranp.user_code import blame, is_written_here
 
 LossFunction = Callable[[Any, Any], Tensor]
 Forward = Callable[[nn.Module, Any], Tensor]
@@ -34,7 +37,13 @@ def make_forward(loss: LossFunction | None, forward: Forward | None) -> Forward:
     """Return the function from model and batch to loss: the user's own, or `loss(model(x), y)`."""
     if forward is not None:
         _check_function(forward, "forward(model, batch)")
-        return blamed(forward, "forward(model, batch)")
+
+        @wraps(forward)
+        def own(model: nn.Module, batch: Any) -> Tensor:
+            with blame("forward(model, batch)"):
+                return forward(model, batch)
+
+        return own
     if loss is None:
         raise UsageError("give a loss(output, target), or a forward(model, batch) -> loss")
     _check_function(loss, "loss(output, target)")
@@ -78,11 +87,6 @@ def name_of(function: Callable[..., Any]) -> str:
     code = function.__code__
     at = f" at {Path(code.co_filename).name}:{code.co_firstlineno}"
     return f"lambda{at if is_written_here(code.co_filename) else ''}"  # a notebook has no lines
-
-
-def no_forward(model: nn.Module, batch: Any) -> Tensor:
-    """Stand in for a forward where weights alone are scored: never called."""
-    raise AssertionError("there are no batches")
 
 
 def split_pair(batch: Any) -> tuple[Any, Any]:
@@ -178,6 +182,56 @@ def split_into_parts(batch: Any, pieces: int) -> list[Part]:
         return [(batch, 1.0)]
     chunks = torch.arange(size).tensor_split(min(pieces, size))
     return [(samples(batch, slice(int(c[0]), int(c[-1]) + 1)), len(c) / size) for c in chunks]
+
+
+class OutOfMemoryFallback:
+    """Runs steps on whole batches for as long as memory allows, then in ever smaller parts.
+
+    What it has learned about memory holds for all later batches.
+
+    Attributes:
+        pieces: Into how many parts batches are split; smaller ones into single samples.
+        recompute: Whether activations are computed again instead of kept.
+    """
+
+    def __init__(self, model: nn.Module, *, single: bool, recompute: bool) -> None:
+        self._model = model
+        self.pieces = sys.maxsize if single else 1
+        self.recompute = recompute
+
+    def __call__(self, batch: Any, step: Callable[[Sequence[Part]], None]) -> None:
+        """Run a step on the parts of a batch, again with smaller ones if memory runs out.
+
+        The step must leave nothing behind when it fails.
+        """
+        while True:
+            memory = checkpointed(self._model) if self.recompute else nullcontext()
+            try:
+                with memory:
+                    step(split_into_parts(batch, self.pieces))
+                return
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                self._use_less_memory(batch, error)
+
+    def _use_less_memory(self, batch: Any, error: Exception) -> None:
+        if self.pieces < (size := batch_size(batch)):
+            self.pieces *= 2
+            batch_norms = nn.modules.batchnorm._BatchNorm
+            changes = any(isinstance(module, batch_norms) for module in self._model.modules())
+            advice = f"batches in {min(self.pieces, size)} parts" + (
+                "; batch norm sees the parts, so scores change a little" if changes else ""
+            )
+        elif not self.recompute:
+            self.recompute = True
+            advice = "activation checkpointing"
+        else:
+            raise UsageError(
+                "out of memory while scoring a single sample with activation checkpointing; "
+                "score at a smaller spatial size"
+            ) from error
+        warnings.warn(f"out of memory while scoring: going on with {advice}", stacklevel=4)
 
 
 def check_batches(batches: int | None) -> None:

@@ -42,7 +42,6 @@ class Choice:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse invalid values."""
         if isinstance(self.floor, str):
             if self.floor != "auto":
                 raise UsageError(f"floor must be a number or 'auto', got '{self.floor}'")

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ranp.errors import (
-    InfeasibleError,
-    UsageError,
-    check_one_of,
-    name_settings,
-)
+from ranp.errors import InfeasibleError, UsageError, check_one_of, name_settings
 from ranp.graph import Alive, ChannelGraph
 from ranp.pruning.allocation import marginal_costs, network_floors
 from ranp.pruning.choice import Choice
@@ -160,24 +155,19 @@ class Chooser:
             )
         return alive
 
-    def keeps_every_layer(self, sparsity: float) -> bool:
-        """Return whether every layer keeps at least one neuron of the slim network."""
-        return not self.graph.empty_layers(self.choose(sparsity))
+    def keeps_every_layer(self, sparsity: float, rule: Feasibility = "coupled") -> bool:
+        """Return whether every layer keeps a neuron (see `max_sparsity`).
 
-    def masks_keep_every_layer(self, sparsity: float) -> bool:
-        """Return whether every layer's own mask keeps a neuron, before tied layers are reconciled.
-
-        Depthwise layers are asked, too, although their channels follow those that feed them; the
-        last layer, which is kept whole, is not. Selections of channels have no masks of layers.
+        By the rule "paper" depthwise layers are asked, too, although their channels follow those
+        that feed them; the last layer, which is kept whole, is not. Selections of channels have no
+        masks of layers.
         """
-        selected = self.choice.method.selection.select(self, sparsity)
-        if self.choice.floor or not isinstance(selected, dict):
-            return self.keeps_every_layer(sparsity)
-        return all(
-            selected[name].any()
-            for name, layer in self.graph.layers.items()
-            if self.graph.removable[layer.neurons].any()
-        )
+        if rule == "paper" and not self.choice.floor:
+            selected = self.choice.method.selection.select(self, sparsity)
+            if isinstance(selected, dict):
+                layers, removable = self.graph.layers.items(), self.graph.removable
+                return all(selected[n].any() for n, each in layers if removable[each.neurons].any())
+        return not self.graph.empty_layers(self.choose(sparsity))
 
     def choose_feasible(self, sparsity: float) -> Alive:
         """Return the channels that live at a sparsity, some of them in every layer.
@@ -254,11 +244,5 @@ class Chooser:
                 "sparsity: its outputs are not used; keep neurons in every layer with "
                 f"{name_settings(floor='auto')}"
             )
-        check_one_of("rule", rule, _FEASIBLE)
-        return bisect(partial(_FEASIBLE[rule], self))
-
-
-_FEASIBLE: Mapping[Feasibility, Callable[[Chooser, float], bool]] = {
-    "paper": Chooser.masks_keep_every_layer,
-    "coupled": Chooser.keeps_every_layer,
-}
+        check_one_of("rule", rule, get_args(Feasibility))
+        return bisect(lambda sparsity: self.keeps_every_layer(sparsity, rule))

@@ -57,21 +57,20 @@ def channel_groups(graph: ChannelGraph) -> list[ChannelGroup]:
 
     Depthwise layers do not count: their channels follow those of the layer that feeds them.
     """
-    layers = [layer for layer in graph.layers.values() if not layer.is_depthwise]
-    produces = np.zeros((len(layers), graph.classes), bool)
-    for row, layer in zip(produces, layers, strict=True):
-        row[layer.neurons] = True
-    removable = np.flatnonzero(graph.removable)
-    producers = np.packbits(produces[:, removable], axis=0).T.copy()  # a row of bits per class
-    members: dict[bytes, list[int]] = {}
-    for number, bits in zip(removable.tolist(), producers, strict=True):
-        members.setdefault(bits.tobytes(), []).append(number)
+    producers: dict[int, list[str]] = {n: [] for n in np.flatnonzero(graph.removable).tolist()}
+    for name, layer in graph.layers.items():
+        if not layer.is_depthwise:
+            for number in producers.keys() & set(layer.neurons.tolist()):
+                producers[number].append(name)
+    members: dict[tuple[str, ...], list[int]] = {}
+    for number, by_layers in producers.items():
+        members.setdefault(tuple(by_layers), []).append(number)
     groups = []
-    for classes in map(np.array, members.values()):
+    for names, classes in members.items():
         index = np.full(graph.classes, -1)
         index[classes] = np.arange(len(classes))
-        own = [layer for layer, row in zip(layers, produces, strict=True) if row[classes[0]]]
-        groups.append(ChannelGroup(classes, {layer.name: index[layer.neurons] for layer in own}))
+        positions = {name: index[graph.layers[name].neurons] for name in names}
+        groups.append(ChannelGroup(np.array(classes), positions))
     return groups
 
 

@@ -30,7 +30,6 @@ class MaskGradients:
     """
 
     def __init__(self, weights: LayerWeights, statistics: Sequence[Statistic]) -> None:
-        """Start with no batches."""
         self._weights = weights
         self._statistics = [each for each in statistics if isinstance(each, PerGradient)]
         self._layers_of: dict[nn.Parameter, list[str]] = {}

@@ -59,7 +59,6 @@ class Scores:
     constants: Mapping[str, ByLayer] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        """Return what was scored, and how."""
         neurons = sum(len(values) for values in self.constants.get("magnitude", {}).values())
         settings = ", ".join(f"{key}={value!r}" for key, value in self.settings.items())
         return (

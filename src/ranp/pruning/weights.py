@@ -26,7 +26,6 @@ class LayerWeights:
     """
 
     def __init__(self, model: nn.Module, graph: ChannelGraph) -> None:
-        """Look up the weights of the layers that the graph names."""
         parameters = dict(model.named_parameters(remove_duplicate=False))
         self._modules = dict(model.named_modules())
         self.widths = {name: len(layer) for name, layer in graph.layers.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -49,7 +49,6 @@ class Widths:
     difference: float
 
     def __str__(self) -> str:
-        """Return the argument as code."""
         return f"{self.argument}={self.value}"
 
     def __repr__(self) -> str:
@@ -68,73 +67,67 @@ def nearest_widths(chooser: Chooser, alive: Alive) -> Widths:
     Raises:
         UsageError: No argument says how wide the network is.
     """
-    model = chooser.model
+    model, wanted = chooser.model, chooser.costs(alive).gflops
     taken = inspect.signature(type(model).__init__).parameters
-    value: int | list[int]
+    candidates: Iterable[tuple[int | list[int], list[int]]]
     for argument, place in _WIDTHS.items():
         try:
             full = attrgetter(place)(model) if argument in taken else None
         except AttributeError:
             continue
         if isinstance(full, int):
-            value, network = _scaled_width(chooser, alive, full)
+            candidates = _single_widths(chooser, full)
         elif isinstance(full, Sequence) and full and all(isinstance(n, int) for n in full):
-            value, network = _scaled_widths(chooser, alive, full)
+            full = list(full)
+            candidates = _listed_widths(chooser, alive, full)
         else:
             continue
-        gflops = chooser.costs(network).gflops
-        difference = gflops / chooser.costs(alive).gflops - 1
-        whole = full if isinstance(full, int) else list(full)
-        return Widths(type(model).__name__, argument, value, whole, gflops, difference)
+        costs = (
+            (value, chooser.costs(_keep_counts(chooser, counts)).gflops)
+            for value, counts in candidates
+        )
+        value, gflops = min(costs, key=lambda each: abs(each[1] - wanted))
+        return Widths(type(model).__name__, argument, value, full, gflops, gflops / wanted - 1)
     raise UsageError(
         f"{type(model).__name__} keeps no argument that says how wide it is (one of "
         f"{', '.join(_WIDTHS)}); build the slim network with plan.apply(model)"
     )
 
 
-def _scaled_width(chooser: Chooser, alive: Alive, full: int) -> tuple[int, Alive]:
-    """Return the width with the nearest FLOPs, of those that leave whole numbers in all layers."""
+def _single_widths(chooser: Chooser, full: int) -> Iterator[tuple[int, list[int]]]:
+    """Yield widths that leave whole numbers in all layers, and the channels of every group."""
     sizes = [len(group.classes) for group in chooser.channel_groups]
-    whole = [n for n in range(1, full + 1) if all(size * n % full == 0 for size in sizes)]
-    networks = {n: _keep_counts(chooser, [size * n // full for size in sizes]) for n in whole}
-    wanted = chooser.costs(alive).gflops
-    value = min(whole, key=lambda n: abs(chooser.costs(networks[n]).gflops - wanted))
-    return value, networks[value]
+    for width in range(1, full + 1):
+        if all(size * width % full == 0 for size in sizes):
+            yield width, [size * width // full for size in sizes]
 
 
-def _scaled_widths(chooser: Chooser, alive: Alive, full: Sequence[int]) -> tuple[list[int], Alive]:
-    """Return the widths that layers of each width keep on average, and the network of them."""
+def _listed_widths(
+    chooser: Chooser, alive: Alive, full: Sequence[int]
+) -> Iterator[tuple[list[int], list[int]]]:
+    """Yield multiples of what layers of each width keep on average, and channels of every group."""
     layers = chooser.graph.layers
     kept: dict[int, list[int]] = {}
     for layer in layers.values():
         if chooser.graph.removable[layer.neurons].any():
             kept.setdefault(len(layer), []).append(int(alive[layer.neurons].sum()))
     # Channels of a group norm come and go by as many as there are groups.
-    step: dict[int, int] = {}
+    step = dict.fromkeys(kept, 1)
+    widths = []
     for group in chooser.channel_groups:
-        for name in group.positions:
-            width = len(layers[name])
-            step[width] = math.lcm(step.get(width, 1), max(width // len(group.classes), 1))
-    means = {width: float(np.mean(numbers)) for width, numbers in kept.items()}
-    wanted = chooser.costs(alive).gflops
-
-    def scaled(scale: float) -> dict[int, int]:
-        return {
-            width: min(max(round(scale * mean / step.get(width, 1)), 1) * step.get(width, 1), width)
-            for width, mean in means.items()
+        widths.append(max((len(layers[name]) for name in group.positions), default=1))
+        for width in {len(layers[name]) for name in group.positions}:
+            step[width] = math.lcm(step[width], max(width // len(group.classes), 1))
+    for scale in _SCALES:
+        slim = {
+            width: min(max(round(scale * np.mean(numbers) / step[width]), 1) * step[width], width)
+            for width, numbers in kept.items()
         }
-
-    def network(slim: dict[int, int]) -> Alive:
-        counts = []
-        for group in chooser.channel_groups:
-            width = max((len(layers[name]) for name in group.positions), default=1)
-            counts.append(round(len(group.classes) * slim.get(width, width) / width))
-        return _keep_counts(chooser, counts)
-
-    slim = min(
-        map(scaled, _SCALES), key=lambda slim: abs(chooser.costs(network(slim)).gflops - wanted)
-    )
-    return [slim.get(width, width) for width in full], network(slim)
+        counts = [
+            round(len(group.classes) * slim.get(width, width) / width)
+            for group, width in zip(chooser.channel_groups, widths, strict=True)
+        ]
+        yield [slim.get(width, width) for width in full], counts
 
 
 def _keep_counts(chooser: Chooser, counts: Sequence[int]) -> Alive:

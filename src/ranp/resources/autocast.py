@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 Precision = Literal["32", "bf16", "16"]
 DTYPES = {"32": torch.float32, "bf16": torch.bfloat16, "16": torch.float16}
+_LOW = (torch.bfloat16, torch.float16)
 
 # Autocast on a CPU and on CUDA cast the same operations down. They do not agree on what runs in
 # float32: these do on CUDA only (in ATen/autocast_mode.h), those on a CPU only.
@@ -40,11 +41,8 @@ class CudaAutocastRules(TorchFunctionMode):
         if not differs or not torch.is_autocast_enabled("cpu"):
             return func(*args, **kwargs)
         if name in _FLOAT32_ON_CUDA:
-            args, kwargs = pytree.tree_map(_to_float32, (args, kwargs))
+            args, kwargs = pytree.tree_map_only(
+                Tensor, lambda t: t.float() if t.dtype in _LOW else t, (args, kwargs)
+            )
         with torch.autocast("cpu", enabled=False):
             return func(*args, **kwargs)
-
-
-def _to_float32(value: Any) -> Any:
-    low = isinstance(value, Tensor) and value.dtype in (torch.bfloat16, torch.float16)
-    return value.float() if low else value

@@ -213,9 +213,9 @@ def parse_budget(resource: str, amount: Amount) -> Budget:
     row = find_resource(resource)
     if isinstance(amount, bool) or not isinstance(amount, (str, int, float)):
         raise UsageError(f"a budget of {resource} must be a number or a string, got {amount!r}")
-    limit, unit = float("nan"), ""
-    if isinstance(amount, str):
-        match = _NUMBER_AND_UNIT.fullmatch(amount.lower())
+    limit, unit = amount, ""
+    if isinstance(limit, str):
+        match = _NUMBER_AND_UNIT.fullmatch(limit.lower())
         units = {**row.units, "%": 0.01}
         if match is None or match[2] not in units:
             raise UsageError(
@@ -223,8 +223,6 @@ def parse_budget(resource: str, amount: Amount) -> Budget:
                 f"got '{amount}'"
             )
         limit, unit = float(match[1]) * units[match[2]], match[2]
-    else:
-        limit = float(amount)
     if not 0 < limit < math.inf:
         raise UsageError(f"a budget of {resource} must be positive, got {amount!r}")
     if unit == "%" and limit > 1:
@@ -236,7 +234,7 @@ def parse_budget(resource: str, amount: Amount) -> Budget:
             f"a budget of {resource} must be an amount such as {row.example} or 50%, got "
             f"{amount!r}; if a share is meant, give '{100 * limit:g}%'"
         )
-    return Budget(resource, limit, of_full=unit == "%")
+    return Budget(resource, float(limit), of_full=unit == "%")
 
 
 def split_budgets(texts: Iterable[str]) -> dict[str, str]:

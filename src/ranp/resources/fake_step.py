@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,9 @@ from ranp.recompute import checkpointed
 from ranp.resources.autocast import DTYPES, CudaAutocastRules, Precision
 from ranp.resources.live_bytes import LiveBytes, shapes_of
 from ranp.user_code import describe_failure, failing_line
+
+if TYPE_CHECKING:
+    from ranp.resources.training_memory import StepSettings
 
 _NOT_TRACEABLE = (
     fake_tensor.UnsupportedFakeTensorException,
@@ -89,10 +92,7 @@ def run_passes(
     live: LiveBytes,
     forward: Callable[[nn.Module, Any], Tensor],
     batch: Any,
-    *,
-    precision: Precision,
-    recompute: bool,
-    device: Literal["cpu", "cuda"],
+    settings: StepSettings,
 ) -> tuple[int, int]:
     """Run the forward and the backward pass with what `fake_training` yields.
 
@@ -102,19 +102,21 @@ def run_passes(
     call = ModelCall()
     model.register_forward_pre_hook(call.begins, with_kwargs=True)
     model.register_forward_hook(call.ends)
-    is_low = precision != "32"
+    is_low = settings.precision != "32"
     with (
         swapped_tensors(model, tensors),
-        checkpointed(model) if recompute else nullcontext(),
-        _mixed_precision(model, precision) if is_low else nullcontext(),
+        checkpointed(model) if settings.recompute else nullcontext(),
+        _mixed_precision(model, settings.precision) if is_low else nullcontext(),
         live.watching(model),
         # Around the backward pass too: activation checkpointing runs forwards there.
-        CudaAutocastRules() if is_low and device == "cuda" else nullcontext(),
+        CudaAutocastRules() if is_low and settings.device == "cuda" else nullcontext(),
     ):
         try:
             value = forward(model, batch)
             held, operations = live.now, len(live.bytes)
-            _run_backward(value)
+            # As `value.backward()`, which would leave the rules of autocast behind.
+            engine: Any = torch.autograd.Variable._execution_engine
+            engine.run_backward((value,), (torch.ones_like(value),), False, False, (), True, True)
             call.output = None
         except Exception as error:
             raise _explain(error, call, live.failed or "") from error
@@ -166,9 +168,3 @@ def _cast(tree: Any, dtype: torch.dtype) -> Any:
     return pytree.tree_map(
         lambda t: t.to(dtype) if isinstance(t, Tensor) and t.is_floating_point() else t, tree
     )
-
-
-def _run_backward(value: Tensor) -> None:
-    """Like `value.backward()`, which would leave the rules of autocast behind."""
-    engine: Any = torch.autograd.Variable._execution_engine
-    engine.run_backward((value,), (torch.ones_like(value),), False, False, (), True, True)

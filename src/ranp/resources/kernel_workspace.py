@@ -35,22 +35,23 @@ _REDUCING = {
 # Their scalar is what is left of a tensor of all elements, and keeps that one's storage.
 _KEEPING = ("aten::mse_loss", "aten::smooth_l1_loss")
 _NO_REDUCTION, _MEAN = 0, 1
-
-
+CUDA_BLOCK = 512  # CUDA's caching allocator hands out multiples of it, in bytes
 _CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward")
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """Workspace of operations on a device: what they hold beside inputs and outputs.
+    """What operations on a device hold beside inputs and outputs.
 
     Attributes:
         operations: Names of the operations that may hold something.
         bytes_of: `bytes_of(operation, args, outputs)` -> the most bytes that it holds.
+        block: Bytes that sizes of tensors are rounded up to multiples of.
     """
 
     operations: frozenset[str]
     bytes_of: Callable[[Any, tuple[Any, ...], Any], int]
+    block: int
 
 
 def kept_by_output(func: Any, args: Sequence[Any]) -> int:
@@ -82,5 +83,8 @@ def _promoted(a: Any, b: Any) -> int:
     return sum(t.numel() * common.itemsize for t in tensors if t.dtype != common and t.dim() > 0)
 
 
-CPU_WORKSPACE = Workspace(_PROMOTING.union(_REDUCING, _CONVOLUTIONS), _on_cpu)
-CUDA_WORKSPACE = Workspace(frozenset(_REDUCING), _elements_reduced)
+WORKSPACES = {
+    "cpu": Workspace(_PROMOTING.union(_REDUCING, _CONVOLUTIONS), _on_cpu, 1),
+    "cuda": Workspace(frozenset(_REDUCING), _elements_reduced, CUDA_BLOCK),
+}
+"""By device."""

@@ -10,20 +10,19 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from ranp.errors import UsageError
+from ranp.errors import check_one_of
 from ranp.graph import ChannelGraph, unwrap
 from ranp.graph.channel_graph import slim_shape
-from ranp.graph.surgery import training_mode
+from ranp.graph.surgery import preserve_state, training_mode
 from ranp.resources.machine import describe_machine
 from ranp.resources.measuring import (
     Timing,
     mean_of,
-    preserve_state,
     random_batch,
     time_in_turns,
     train_step,
@@ -31,15 +30,9 @@ from ranp.resources.measuring import (
 from ranp.resources.timing_cache import TimingCache
 
 Mode = Literal["train", "inference"]
-MODES: tuple[Mode, ...] = ("train", "inference")
+MODES: tuple[Mode, ...] = get_args(Mode)
 _LAYER_REPETITIONS = 3
 _FEWEST_TURNS = 3  # two may agree by chance
-
-
-def check_mode(mode: str) -> None:
-    """Refuse anything but "train" and "inference"."""
-    if mode not in MODES:
-        raise UsageError(f"mode must be {' or '.join(MODES)}, got '{mode}'")
 
 
 def measure_latency(
@@ -174,7 +167,7 @@ def runner(
     It ends when the device has done its work. The model must already be in the right mode; the
     loss is the mean of all outputs if not given.
     """
-    check_mode(mode)
+    check_one_of("mode", mode, MODES)
 
     def train() -> None:
         train_step(model, lambda m: (loss or mean_of)(m(x)))

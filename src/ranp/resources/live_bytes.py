@@ -78,11 +78,9 @@ class LiveBytes(TorchDispatchMode):
         failed: After a forward that raised, the module that it was in; "" for the network's own.
     """
 
-    def __init__(self, workspace: Workspace, rounding: int = 1) -> None:
-        """Begin with nothing alive; sizes are rounded up to multiples of `rounding`."""
+    def __init__(self, workspace: Workspace) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._workspace = workspace
-        self._rounding = rounding
         self._followed: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._modules: list[str] = []
         self._known = KnownValues()
@@ -126,7 +124,8 @@ class LiveBytes(TorchDispatchMode):
 
     def hold(self, shape: tuple[int, ...], item: int, owner: str) -> None:
         """Count a storage, of `item` bytes per element, for as long as nothing frees it."""
-        size = -(-math.prod(shape) * item // self._rounding) * self._rounding
+        block = self._workspace.block
+        size = -(-math.prod(shape) * item // block) * block
         self.now += size
         self.log.events.append((1, len(self.log.storages)))
         self.log.storages.append(Stored(shape, item, size, owner))

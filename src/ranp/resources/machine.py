@@ -28,18 +28,13 @@ def device_name(device: torch.device) -> str:
     return next(names, platform.processor() or platform.machine())
 
 
-def _capability() -> str:
-    """Return the vector instructions of ATen, and of oneDNN where it is set to use others."""
-    limit = os.environ.get("ONEDNN_MAX_CPU_ISA")
-    aten = torch.backends.cpu.get_cpu_capability()
-    return f"{aten}, oneDNN {limit}" if limit else aten
-
-
 def describe_machine(device: torch.device) -> dict[str, str | int]:
     """Return what a measured time depends on beside the work itself."""
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA")  # oneDNN may use other vectors than ATen
+    vectors = torch.backends.cpu.get_cpu_capability() + (f", oneDNN {limit}" if limit else "")
     return {
         "device": device_name(device),
-        "capability": _capability() if device.type == "cpu" else "",
+        "capability": vectors if device.type == "cpu" else "",
         "threads": torch.get_num_threads(),
         "torch": str(torch.__version__),
     }

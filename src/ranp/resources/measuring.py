@@ -6,8 +6,7 @@ Estimated figures are in `counting` and `training_memory`; these are measured on
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -145,19 +144,3 @@ def peak_bytes(act: Callable[[], object]) -> int:
         now += change
         peak = max(peak, now)
     return peak
-
-
-@contextmanager
-def preserve_state(model: nn.Module) -> Iterator[None]:
-    """Give a model back its buffers, gradients and the random numbers as they were before."""
-    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
-    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
-    try:
-        with torch.random.fork_rng():
-            yield
-    finally:
-        with torch.no_grad():
-            for buffer, before in buffers:
-                buffer.copy_(before)
-        for parameter, gradient in gradients:
-            parameter.grad = gradient

@@ -23,14 +23,14 @@ from torch.utils import _pytree as pytree
 
 from ranp.graph import Alive, ChannelGraph, TensorShape
 from ranp.graph.fake_tensors import fake_empty
+from ranp.resources.kernel_workspace import WORKSPACES
 from ranp.resources.live_bytes import Kernel
 from ranp.resources.training_memory import (
     Device,
-    Optimizer,
+    StepSettings,
     TrainingMemory,
     allowance_for,
     step_temporaries,
-    workspace_of,
 )
 
 Ints = NDArray[np.int64]
@@ -56,6 +56,10 @@ class _Sizes:
     def at(self, counts: Sequence[int]) -> tuple[int, ...]:
         return tuple(factor * counts[number] for factor, number in self.dims)
 
+    def make(self, counts: Sequence[int], mode: FakeTensorMode) -> Any:
+        size = self.at(counts)
+        return size[0] if self.dtype is None else fake_empty(mode, size, self.dtype)
+
 
 @dataclass(frozen=True)
 class _KernelModel:
@@ -67,15 +71,14 @@ class _KernelModel:
     _known: dict[tuple[Any, ...], int] = field(default_factory=dict)
 
     def bytes_at(self, counts: Sequence[int], device: Device, mode: FakeTensorMode) -> int:
-        sizes = [each.at(counts) if isinstance(each, _Sizes) else each for each in self.leaves]
-        key = tuple(size for size, leaf in zip(sizes, self.leaves, strict=True) if size is not leaf)
+        key = tuple(each.at(counts) for each in self.leaves if isinstance(each, _Sizes))
         if key not in self._known:
             made = [
-                _make(leaf, size, mode) if isinstance(leaf, _Sizes) else leaf
-                for leaf, size in zip(self.leaves, sizes, strict=True)
+                each.make(counts, mode) if isinstance(each, _Sizes) else each
+                for each in self.leaves
             ]
             args, out = pytree.tree_unflatten(made, self.spec)
-            self._known[key] = workspace_of(device)[0].bytes_of(self.func, tuple(args), out)
+            self._known[key] = WORKSPACES[device].bytes_of(self.func, tuple(args), out)
         return self._known[key]
 
     def rescaled(self, kernel: Kernel | None, full: Ints) -> _KernelModel:
@@ -96,10 +99,6 @@ def _rescaled(known: Any, leaf: Any, full: Ints) -> Any:
     return _Sizes(tuple((size // int(full[number]), number) for size, number in dims), dtype)
 
 
-def _make(leaf: _Sizes, size: tuple[int, ...], mode: FakeTensorMode) -> Any:
-    return size[0] if leaf.dtype is None else fake_empty(mode, size, leaf.dtype)
-
-
 @dataclass(frozen=True)
 class StepModel:
     """Sizes of all that a training step allocates, as functions of the living channels.
@@ -114,8 +113,7 @@ class StepModel:
         kernels: By operation, the workspace of its kernel.
         learnt: Numbers of the storages of learnt parameters.
         margin: Bytes to be added for a loss that is not counted.
-        optimizer: Optimizer, whose temporaries are counted.
-        device: Device that the step runs on.
+        step: How the network is trained.
     """
 
     arrays: tuple[Ints, ...]
@@ -127,16 +125,11 @@ class StepModel:
     kernels: dict[int, _KernelModel]
     learnt: Ints
     margin: int
-    optimizer: Optimizer
-    device: Device
+    step: StepSettings
 
     @classmethod
     def of(
-        cls,
-        graph: ChannelGraph,
-        predict: Callable[[Alive], TrainingMemory],
-        optimizer: Optimizer,
-        device: Device,
+        cls, graph: ChannelGraph, predict: Callable[[Alive], TrainingMemory], step: StepSettings
     ) -> StepModel:
         """Learn from the full network and a trial network or two.
 
@@ -164,8 +157,7 @@ class StepModel:
             {at: table.kernel(each) for at, each in enumerate(kernels) if each[0]},
             np.array(logs[0].learnt, dtype=np.int64),
             memories[0].loss_margin,
-            optimizer,
-            device,
+            step,
         )
 
     def rescaled(self, memory: TrainingMemory) -> StepModel:
@@ -194,7 +186,8 @@ class StepModel:
         """Return the predicted peak of a step with some living channels."""
         counts = np.array([*(alive[array].sum() for array in self.arrays), 1], dtype=np.int64)
         exact = self.items * (self.factors * counts[self.widths]).prod(axis=1)
-        block = workspace_of(self.device)[1]
+        optimizer, device = self.step.optimizer, self.step.device
+        block = WORKSPACES[device].block
         sizes = -(-exact // block) * block
         kind, number = self.events.T
         is_note = kind == 0
@@ -203,10 +196,10 @@ class StepModel:
         plain = counts.tolist()
         with FakeTensorMode() as mode:
             for at, kernel in self.kernels.items():
-                held[at] += kernel.bytes_at(plain, self.device, mode)
-        stepping = step_temporaries(exact[self.learnt].tolist(), self.optimizer, self.device)
+                held[at] += kernel.bytes_at(plain, device, mode)
+        stepping = step_temporaries(exact[self.learnt].tolist(), optimizer, device)
         highest = max(int(held.max()), int(now[-1]) + max(stepping))
-        return highest + allowance_for(highest, self.device) + self.margin
+        return highest + allowance_for(highest, device) + self.margin
 
 
 class _Table:

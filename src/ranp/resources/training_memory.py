@@ -20,16 +20,16 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from torch import Tensor, nn
 
 from ranp.display import html_table
-from ranp.errors import UsageError
+from ranp.errors import UsageError, check_one_of
 from ranp.graph import ExampleInput, describe_batch, named_tensors, unwrap
 from ranp.resources.autocast import DTYPES, Precision
 from ranp.resources.fake_step import NotTraceable, call_model, fake_training, run_passes
-from ranp.resources.kernel_workspace import CPU_WORKSPACE, CUDA_WORKSPACE, Workspace
+from ranp.resources.kernel_workspace import WORKSPACES
 from ranp.resources.live_bytes import LiveBytes, Log
 from ranp.resources.measuring import mean_of
 
@@ -43,8 +43,6 @@ Forward = Callable[[nn.Module, Any], Tensor]
 # Optimizer states, each of the size of the parameters.
 STATES: Mapping[str, int] = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2, "amsgrad": 3}
 
-CUDA_BLOCK = 512
-"""CUDA's caching allocator hands out multiples of it, in bytes."""
 CUDA_CONTEXT = 512 * 2**20
 """Allowance for the CUDA context with the kernels of PyTorch and its libraries, in bytes."""
 CUDA_GAPS = 0.05
@@ -52,6 +50,28 @@ CUDA_GAPS = 0.05
 LOSS_MARGIN = 8
 """Margin for a loss that cannot be followed, as a multiple of the outputs in float32: Dice and
 cross-entropy together take 7.5 times as much."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepSettings:
+    """How a network is trained, as far as the memory of a step depends on it.
+
+    Attributes:
+        optimizer: Whose state is counted.
+        precision: "32", or mixed precision "bf16" or "16".
+        recompute: Whether activations are checkpointed.
+        device: "cpu" or "cuda".
+    """
+
+    optimizer: Optimizer = "adam"
+    precision: Precision = "32"
+    recompute: bool = False
+    device: Device = "cpu"
+
+    def __post_init__(self) -> None:
+        check_one_of("optimizer", self.optimizer, STATES)
+        check_one_of("precision", self.precision, DTYPES)
+        check_one_of("device", self.device, get_args(Device))
 
 
 class LossNotCounted(UserWarning):
@@ -193,18 +213,12 @@ def predict_training_memory(
     Raises:
         TraceError: The model or the loss fails on such a batch.
     """
-    check_step(optimizer, precision, device)
     model = unwrap(model)
     if device is None:
         on_cpu = all(tensor.device.type == "cpu" for _, tensor in named_tensors(model))
         device = "cpu" if on_cpu else "cuda"
-    step = partial(
-        _run_step,
-        model=model,
-        optimizer=optimizer,
-        precision=precision,
-        recompute=recompute,
-        device=device,
+    settings = StepSettings(
+        optimizer=optimizer, precision=precision, recompute=recompute, device=device
     )
     if forward is None:
         _check_loss(loss)
@@ -214,12 +228,13 @@ def predict_training_memory(
     else:
         call, batch = forward, example_input
     try:
-        return step(call, batch)
+        return _run_step(model, settings, call, batch)
     except NotTraceable as error:
         if error.call.output_bytes is None:
             raise
         margin = LOSS_MARGIN * error.call.output_bytes
-        without = step(partial(call_model, mean_of), error.call.arguments)
+        plain = partial(call_model, mean_of)
+        without = _run_step(model, settings, plain, error.call.arguments)
         warnings.warn(
             f"the memory of the loss is not predicted ({error}): a margin of {LOSS_MARGIN} "
             f"times the outputs, {margin / 2**20:,.1f} MiB, is added; measure a step of your own",
@@ -231,17 +246,11 @@ def predict_training_memory(
 
 
 def _run_step(
-    forward: Forward,
-    batch: Any,
-    *,
-    model: nn.Module,
-    optimizer: Optimizer,
-    precision: Precision,
-    recompute: bool,
-    device: Device,
+    model: nn.Module, settings: StepSettings, forward: Forward, batch: Any
 ) -> TrainingMemory:
     """Run forward, backward and the optimizer's step on fake tensors."""
-    live = LiveBytes(*workspace_of(device))
+    optimizer, device = settings.optimizer, settings.device
+    live = LiveBytes(WORKSPACES[device])
     with fake_training(model) as (shadow, tensors):
         learnt = [tensor for tensor in tensors.values() if tensor.requires_grad]
         live.follow_all(tensors, "parameters")
@@ -249,16 +258,7 @@ def _run_step(
             live.hold(tuple(tensor.shape), tensor.element_size(), "optimizer")
         batch = live.receive(batch, "input")
         resting = live.now
-        held, backward = run_passes(
-            shadow,
-            tensors,
-            live,
-            forward,
-            batch,
-            precision=precision,
-            recompute=recompute,
-            device=device,
-        )
+        held, backward = run_passes(shadow, tensors, live, forward, batch, settings)
         end = len(live.bytes)
         numbers = [i for i, t in enumerate(tensors.values()) if t.requires_grad]
         events, kernels = live.log.events[:], live.log.kernels[:]  # without what follows
@@ -287,11 +287,6 @@ def _run_step(
 def allowance_for(alive: int, device: Device) -> int:
     """Return what no tensor accounts for on a device, beside the bytes that are alive."""
     return 0 if device == "cpu" else CUDA_CONTEXT + int(CUDA_GAPS * alive)
-
-
-def workspace_of(device: Device) -> tuple[Workspace, int]:
-    """Return the workspace of operations on a device, and the block that sizes are multiples of."""
-    return (CPU_WORKSPACE, 1) if device == "cpu" else (CUDA_WORKSPACE, CUDA_BLOCK)
 
 
 def step_temporaries(
@@ -324,16 +319,3 @@ def _check_loss(loss: Loss | None) -> None:
         ) from error
     except ValueError:  # a function in C has no signature
         return
-
-
-def check_step(optimizer: str, precision: str, device: str | None) -> None:
-    """Refuse an unknown optimizer, precision or device."""
-    _check_one_of("optimizer", optimizer, tuple(STATES))
-    _check_one_of("precision", precision, tuple(DTYPES))
-    if device is not None:
-        _check_one_of("device", device, ("cpu", "cuda"))
-
-
-def _check_one_of(what: str, given: object, known: Sequence[str]) -> None:
-    if given not in known:
-        raise UsageError(f"{what} must be one of {', '.join(map(repr, known))}, got {given!r}")

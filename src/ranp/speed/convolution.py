@@ -185,27 +185,20 @@ class _Convolution(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        g: Geometry,
-        route: Route,
-        layout: Layout,
-        is_last: bool,
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, conv: RoutedConv3d
     ) -> Tensor:
-        x = as_layout(x, layout)
+        x = as_layout(x, conv.layout)
         ctx.save_for_backward(x, weight)
-        ctx.settings = (g, route, layout)
-        if is_last and route.forward == "matmul":
+        ctx.conv = conv
+        if conv.is_last and conv.route.forward == "matmul":
             return owned(_pointwise_standard(x, weight.flatten(1), bias))
-        y = FORWARD[route.forward](x, weight, bias, g)
-        return owned(as_layout(y, "standard" if is_last else layout))
+        y = FORWARD[conv.route.forward](x, weight, bias, Geometry.of(conv))
+        return owned(as_layout(y, "standard" if conv.is_last else conv.layout))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         x, weight = ctx.saved_tensors
-        g, route, layout = ctx.settings
+        g, route, layout = Geometry.of(ctx.conv), ctx.conv.route, ctx.conv.layout
         wants_data, wants_weight, wants_bias, *_ = ctx.needs_input_grad
         by_bias = grad.sum((0, 2, 3, 4)) if wants_bias else None
         is_product = route.data == route.weight == "matmul"  # of either layout, at no cost
@@ -219,7 +212,7 @@ class _Convolution(torch.autograd.Function):
             by_data = as_layout(DATA[route.data](grad, x, weight, g), layout)
         if wants_weight:
             by_weight = WEIGHT[route.weight](grad, x, weight, g)
-        return by_data, by_weight, by_bias, None, None, None, None
+        return by_data, by_weight, by_bias, None
 
 
 class RoutedConv3d(nn.Conv3d):
@@ -237,9 +230,8 @@ class RoutedConv3d(nn.Conv3d):
         """Map (N, in_channels, D, H, W) to (N, out_channels, ...)."""
         if not is_plain(x) or self.weight.dtype != torch.float32:
             return super().forward(x)
-        settings = (Geometry.of(self), self.route, self.layout, self.is_last)
         out: Tensor = _Convolution.apply(  # type: ignore[no-untyped-call]
-            x, self.weight, self.bias, *settings
+            x, self.weight, self.bias, self
         )
         return out
 

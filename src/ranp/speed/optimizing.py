@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ranp.errors import UsageError
+from ranp.errors import UsageError, check_one_of
 from ranp.graph import ExampleInput, TensorShape, check_values, describe_batch, unwrap
 from ranp.graph.operation import tensors_in
-from ranp.graph.surgery import remembered_results, training_mode
+from ranp.graph.surgery import preserve_state, remembered_results, training_mode
 from ranp.resources.comparing import norm_difference
-from ranp.resources.latency import Mode, check_mode, runner
+from ranp.resources.latency import MODES, Mode, runner
 from ranp.resources.machine import describe_machine, load
-from ranp.resources.measuring import preserve_state, time_in_turns
+from ranp.resources.measuring import time_in_turns
 from ranp.resources.timing_cache import TimingCache
 from ranp.speed.convolution import Route, RoutedConv3d, can_route
 from ranp.speed.folding import fold_norms, preceding_convolutions
@@ -105,7 +105,6 @@ class Optimization:
         return {**asdict(self), "speedup": self.speedup}
 
     def __str__(self) -> str:
-        """Return a line per trial, and what was kept."""
         lines = [
             f"{trial.name:<40} {1e3 * trial.seconds:9.1f} ms"
             + ("" if trial.is_equal else f"   not equal ({trial.deviation:.0e}): not kept")
@@ -148,7 +147,7 @@ def optimize(
     Returns:
         The network; `optimization_of` returns what was done.
     """
-    check_mode(mode)
+    check_one_of("mode", mode, MODES)
     model = unwrap(model)
     check_values(model)
     x = _example(model, example_input)
