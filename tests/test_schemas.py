@@ -226,7 +226,7 @@ CELL_EDITS = {
     "a layer gone": ("choice", CHOSEN, ["layers", 0], ..., "neurons"),
     "kept above all": ("choice", CHOSEN, ["kept"], [9, 3], "kept"),
     "kept as in no costs": ("choice", CHOSEN, ["kept"], [4, 4], "costs.neurons"),
-    "slim above full": ("choice", CHOSEN, ["costs", "gflops"], 2.0, "slim.gflops"),
+    "slim above full": ("choice", CHOSEN, ["costs", "gflops"], 2.0, "costs.gflops"),
     "costs nothing": ("transfer", CHOSEN, ["costs", "param_mb"], 0.0, "costs.param_mb"),
     "no costs": ("transfer", CHOSEN, ["full"], None, "full"),
     "negative": ("scores", {"batches": 2}, ["batches"], -1, "batches"),

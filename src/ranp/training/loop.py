@@ -26,7 +26,7 @@ from ranp.datasets.loader import Loader
 from ranp.datasets.tasks import Batch, Measures, Task
 from ranp.errors import IntegrityError, RanpError, UsageError
 from ranp.recompute import checkpointed
-from ranp.run_schemas import AVERAGED_EPOCHS
+from ranp.schemas import AVERAGED_EPOCHS
 from ranp.signals import GracefulStop, Interrupted
 from ranp.slimming import save_weights
 from ranp.speed import optimize, return_freed_memory

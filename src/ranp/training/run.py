@@ -26,8 +26,7 @@ from ranp.datasets.loader import Loader, Shard
 from ranp.errors import RanpError, UsageError
 from ranp.files import write_sealed_json
 from ranp.report.page import write_report
-from ranp.run_schemas import averaged
-from ranp.schemas import read_run_file, run_id
+from ranp.schemas import averaged, read_run_file, run_id
 from ranp.slimming import mark
 from ranp.speed import optimization_of
 from ranp.training.config import Config
