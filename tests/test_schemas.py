@@ -308,7 +308,7 @@ RECORD_EDITS = {
     "a file elsewhere": (["files"], {"../x": HASH}, "files.../x"),
     "measured of another network": (["measured"], {"other": {}}, "measured.other"),
     "text as measured": (["measured"], {"full": {"seconds": "1"}}, "measured.full.seconds"),
-    "a row that grows": (["rows", 0, "flops", 1], 10**9, "rows.0': 'flops"),
+    "a row that grows": (["rows", 0, "flops", 1], 10**9, "rows.0.flops"),
     "a total that is no sum": (["totals", "full", "gflops"], 7.5, "content': 'totals.full.gflops"),
     "slim above full": (["totals", "slim", "memory_mb"], 1e6, "totals': 'slim.memory_mb"),
     "kept as in no row": (["layers", 0, "kept"], 1, "content': 'layers.0' must have name"),

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from ranp.display import MIB
 from ranp.schemas.base import (
@@ -42,23 +42,24 @@ _UNITS = {
 """Of each cost of a network, the column of its rows, and how many of these make one."""
 
 
+def _never_grows(pair: list[int]) -> list[int]:
+    if pair[1] > pair[0]:
+        raise ValueError(f"must not grow, got {pair[0]} and {pair[1]}")
+    return pair
+
+
+_FullAndSlimCount = Annotated[Pair, AfterValidator(_never_grows)]
+
+
 class Row(Content):
     """What a leaf module costs before and after."""
 
     name: str
     kind: str
-    neurons: Pair
-    flops: Pair
-    parameters: Pair
-    activations: Pair
-
-    @model_validator(mode="after")
-    def _never_grows(self) -> Row:
-        for column in ("neurons", "flops", "parameters", "activations"):
-            before, after = getattr(self, column)
-            if after > before:
-                raise ValueError(f"'{column}' must not grow, got {before} and {after}")
-        return self
+    neurons: _FullAndSlimCount
+    flops: _FullAndSlimCount
+    parameters: _FullAndSlimCount
+    activations: _FullAndSlimCount
 
 
 class RecordLayer(Content):

@@ -34,7 +34,7 @@ from ranp.training.distributed import all_reduce_sum, launched_as
 from ranp.training.job import SCHEMA, Job, claim, owned
 from ranp.training.listeners import Listener, Listeners, RunLog
 from ranp.training.loop import Trainer
-from ranp.training.preparation import Prepared, prepare
+from ranp.training.preparation import Network, Splits, prepare
 from ranp.trials.store import versions
 
 if TYPE_CHECKING:
@@ -101,14 +101,13 @@ def _train(job: Job, devices: int, nodes: int, listener: Listener | None) -> dic
             f"set batch to a multiple of {processes}"
         )
     fabric = make_fabric(job.config, devices, nodes)
-    prepared = _prepare_first(fabric, job)
-    network, config = prepared.network, job.config
+    network, splits = _prepare_first(fabric, job)
+    config = job.config
     mark(network.model, run=run_id(job.directory))
     listeners: Listener | None = None
     if fabric.is_global_zero:
         log = RunLog(job.directory, config.epochs)
         listeners = Listeners(log, listener or Listener())
-    splits = (prepared.train, prepared.validation)
     trainer = make_trainer(fabric, network.model, job, splits, job.directory, listeners)
     progress = trainer.fit()
     task, device = trainer.task, fabric.device
@@ -145,7 +144,7 @@ def make_trainer(
     fabric: Fabric,
     model: nn.Module,
     job: Job,
-    splits: tuple[Cases, Cases],
+    splits: Splits,
     directory: Path | None = None,
     listener: Listener | None = None,
 ) -> Trainer:
@@ -160,9 +159,9 @@ def make_trainer(
     return Trainer(fabric, model, task, config, batches, checks, directory, listener)
 
 
-def _prepare_first(fabric: Fabric, job: Job) -> Prepared:
+def _prepare_first(fabric: Fabric, job: Job) -> tuple[Network, Splits]:
     """Prepare the run on the first process, then on the others; if it cannot, all end."""
-    prepared: Prepared | None = None
+    prepared: tuple[Network, Splits] | None = None
     failure: RanpError | None = None
     if fabric.is_global_zero:
         try:
