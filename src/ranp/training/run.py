@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +33,7 @@ from ranp.speed import optimization_of
 from ranp.training.config import Config
 from ranp.training.distributed import all_reduce_sum, launched_as
 from ranp.training.job import SCHEMA, Job, claim, owned
-from ranp.training.listeners import Listener, Listeners, RunLog
+from ranp.training.listeners import Listener, RunLog
 from ranp.training.loop import Trainer
 from ranp.training.preparation import Network, Splits, prepare
 from ranp.trials.store import versions
@@ -104,10 +105,9 @@ def _train(job: Job, devices: int, nodes: int, listener: Listener | None) -> dic
     network, splits = _prepare_first(fabric, job)
     config = job.config
     mark(network.model, run=run_id(job.directory))
-    listeners: Listener | None = None
+    listeners: list[Listener] = []
     if fabric.is_global_zero:
-        log = RunLog(job.directory, config.epochs)
-        listeners = Listeners(log, listener or Listener())
+        listeners = [RunLog(job.directory, config.epochs), *([listener] if listener else [])]
     trainer = make_trainer(fabric, network.model, job, splits, job.directory, listeners)
     progress = trainer.fit()
     task, device = trainer.task, fabric.device
@@ -146,7 +146,7 @@ def make_trainer(
     job: Job,
     splits: Splits,
     directory: Path | None = None,
-    listener: Listener | None = None,
+    listeners: Sequence[Listener] = (),
 ) -> Trainer:
     """Return the `Trainer` of a network on a job's cases for training and for validation."""
     config = job.config
@@ -156,7 +156,7 @@ def make_trainer(
     batch, workers = config.batch // fabric.world_size, config.data.workers
     batches = Loader(train, batch, training=True, workers=workers, shard=shard)
     checks = validation_loader(validation, config, shard)
-    return Trainer(fabric, model, task, config, batches, checks, directory, listener)
+    return Trainer(fabric, model, task, config, batches, checks, directory, listeners)
 
 
 def _prepare_first(fabric: Fabric, job: Job) -> tuple[Network, Splits]:
