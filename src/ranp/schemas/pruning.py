@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
+import sys
+from array import array
 from collections.abc import Sequence
 from itertools import islice, pairwise
 from math import isclose
 from typing import Annotated, Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from ranp.display import MIB
@@ -162,27 +162,31 @@ class Explorer(Content):
     def check_blocks(self, neurons: Sequence[int], full: Costs) -> None:
         """Raise `ValueError` for a table of other blocks than those with so many neurons each."""
         for name, method in self.methods.items():
-            place, shape = f"explorer.methods.{name}", (len(self.sparsities), len(neurons))
+            place, cells = f"explorer.methods.{name}", len(self.sparsities) * len(neurons)
             for column in ("flops", "parameters", "activations"):
-                _unpack(getattr(method, column), shape, f"{place}.{column}")
-            kept = _unpack(method.kept, shape, f"{place}.kept")
-            if (kept > np.array(neurons)).any():
-                raise ValueError(f"'{place}.kept' must be at most the neurons that there are")
-            for number, (totals, row) in enumerate(zip(method.totals, kept, strict=True)):
-                _check_totals(totals, int(row.sum()), full, f"{place}.totals.{number}")
+                _unpack(getattr(method, column), cells, f"{place}.{column}")
+            kept = iter(_unpack(method.kept, cells, f"{place}.kept"))
+            for number, totals in enumerate(method.totals):
+                row = list(islice(kept, len(neurons)))
+                if any(after > before for before, after in zip(neurons, row, strict=True)):
+                    raise ValueError(f"'{place}.kept' must be at most the neurons that there are")
+                _check_totals(totals, sum(row), full, f"{place}.totals.{number}")
             check_length(method.quantiles, len(neurons), f"{place}.quantiles")
             if not all(_is_increasing(row[:-1]) for row in method.quantiles or ()):
                 raise ValueError(f"'{place}.quantiles' must be increasing, up to the mean")
 
 
-def _unpack(packed: _Packed, shape: tuple[int, int], name: str) -> NDArray[np.unsignedinteger]:
-    """Return a packed table; raise `ValueError` for none, or one of another size."""
+def _unpack(packed: _Packed, cells: int, name: str) -> array[int]:
+    """Return the numbers of a packed table; raise `ValueError` for none, or another count."""
+    values = array({"u2": "H", "u4": "I"}[packed.dtype])
     try:
-        values = np.frombuffer(base64.b64decode(packed.base64), f"<{packed.dtype}")
+        values.frombytes(base64.b64decode(packed.base64))
     except ValueError as error:
         raise ValueError(f"'{name}.base64' must be that of whole numbers") from error
-    check_length(values, shape[0] * shape[1], name)
-    return values.reshape(shape)
+    if sys.byteorder == "big":
+        values.byteswap()
+    check_length(values, cells, name)
+    return values
 
 
 def _is_increasing(values: Sequence[float]) -> bool:
