@@ -235,7 +235,6 @@ def _traced(config: Config) -> dict[str, Any]:
 
 
 def _parts(cell: Cell) -> list[Cell]:
-    """Return the cells that a cell is made of."""
     return [cell[name] for name in _PARTS if cell.get(name) is not None]
 
 
