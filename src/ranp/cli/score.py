@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ranp.cli._common import next_command
+from ranp.cli._common import next_command, show_json
 from ranp.cli._networks import NetworkOptions
 from ranp.cli._options import (
     SCORING,
@@ -75,13 +75,17 @@ def _show(output: Output, network: str, traced: Traced, scores: Scores, out: Pat
     from ranp.resources import count
 
     graph = traced.graph
-    record = {
-        "network": network,
-        "full": count(traced.model, graph).totals(),
-        "layers": [{"name": n, "neurons": len(own)} for n, own in graph.layers.items()],
-        "settings": dict(scores.settings),
-        "scores": str(out),
-        "batches": scores.batches,
-        "neurons": graph.neurons,
-    }
-    output.show(record, f"{scores.batches} batches scored, {graph.neurons:,} neurons, in {out}")
+    if not output.as_json:
+        typer.echo(f"{scores.batches} batches scored, {graph.neurons:,} neurons, in {out}")
+        return
+    show_json(
+        {
+            "network": network,
+            "full": count(traced.model, graph).totals(),
+            "layers": [{"name": n, "neurons": len(own)} for n, own in graph.layers.items()],
+            "settings": dict(scores.settings),
+            "scores": str(out),
+            "batches": scores.batches,
+            "neurons": graph.neurons,
+        }
+    )
