@@ -444,12 +444,13 @@ def test_more_generated_samples_begin_with_the_fewer(name):
         return open_source(network, [method], options, batch=batch)
 
     few, many = source(5), source(9)
-    assert (few.number, many.number) == (2, 4)  # whole batches, at most as many samples
-    assert few.settings == many.settings
-    for a, b, _ in zip(few.batches.loader, many.batches.loader, range(few.number), strict=False):
+    # Whole batches, at most as many samples.
+    assert (few.scoring.batches, many.scoring.batches) == (2, 4)
+    assert few.scoring.source == many.scoring.source
+    for a, b, _ in zip(few.batches.loader, many.batches.loader, range(2), strict=False):
         assert torch.equal(a["x"], b["x"]) and torch.equal(a["y"], b["y"])
-    assert few.settings != source(5, batch=1).settings
-    assert few.settings != source(5, size=32).settings
+    assert few.scoring.source != source(5, batch=1).scoring.source
+    assert few.scoring.source != source(5, size=32).scoring.source
 
 
 def test_progress_shows_rate_and_what_was_done_before(capsys, monkeypatch):

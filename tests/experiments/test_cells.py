@@ -8,11 +8,10 @@ from collections import Counter
 import pytest
 
 from ranp.errors import UsageError
-from ranp.experiments.cells import TrainingCell, TrainingCells, data_fingerprint
+from ranp.experiments.cells import CpuClock, TrainingCell, TrainingCells, data_fingerprint
 from ranp.resources.budgets import Budget
 from ranp.signals import Interrupted
 from ranp.slimming import Plan
-from ranp.training.listeners import Listener
 from ranp.training.networks import build_network
 from ranp.trials.store import Store
 
@@ -131,22 +130,16 @@ def test_a_run_that_diverges_is_a_result_too(tiny, crops, tmp_path):
     assert "optimizer.lr" in result["reason"]
 
 
-class StopAt(Listener):
-    """Sends this process a signal after some steps, and remembers all of them."""
+def test_interrupted_in_an_epoch_a_cell_goes_on_there(tiny, crops, tmp_path, monkeypatch):
+    steps = []
 
-    def __init__(self, step: int) -> None:
-        self.at = step
-        self.steps: list[tuple[int, int]] = []
-
-    def on_step(self, step) -> None:
-        self.steps.append((step.epoch, step.batch))
-        if len(self.steps) == self.at:
+    def on_step(clock, step) -> None:
+        steps.append((step.epoch, step.batch))
+        if len(steps) == 6:
             os.kill(os.getpid(), signal.SIGTERM)
 
-
-def test_interrupted_in_an_epoch_a_cell_goes_on_there(tiny, crops, tmp_path):
-    listener = StopAt(6)
-    cells = TrainingCells(Store(tmp_path / "stopped"), crops, listener=listener)
+    monkeypatch.setattr(CpuClock, "on_step", on_step)
+    cells = TrainingCells(Store(tmp_path / "stopped"), crops)
     cell = TrainingCell(tiny(pruning__method="ranp-f"), Budget("params", 900))
     with pytest.raises(Interrupted):
         compute(cells, cell)
@@ -154,8 +147,9 @@ def test_interrupted_in_an_epoch_a_cell_goes_on_there(tiny, crops, tmp_path):
     plan = (cells.store.place(cell.to_dict()) / "plan.json").read_bytes()
     (result,) = compute(cells, cell)
     # Eight cases in batches of two, two epochs: every step once.
-    assert listener.steps == [(epoch, batch) for epoch in (1, 2) for batch in (1, 2, 3, 4)]
+    assert steps == [(epoch, batch) for epoch in (1, 2) for batch in (1, 2, 3, 4)]
     assert (cells.store.place(cell.to_dict()) / "plan.json").read_bytes() == plan
+    monkeypatch.undo()
     (unbroken,) = compute(TrainingCells(Store(tmp_path / "unbroken"), crops), cell)
     timed = {"seconds", "cpu_seconds"}
     assert {k: v for k, v in result.items() if k not in timed} == {

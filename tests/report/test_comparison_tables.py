@@ -97,7 +97,7 @@ def test_one_budget_needs_no_names_of_budgets(tmp_path):
     one = compared(tmp_path, {"full": [0.9], "ranp-f": [0.8]})
     comparison = page(one, title="T")
     assert [each.name for each in comparison.networks] == ["full", "ranp-f"]
-    assert comparison.networks[0].low is None
+    assert comparison.networks[0].interval is None
     assert plain(terminal(one)).count("80.0") == 1
 
 

@@ -305,9 +305,13 @@ def test_hostile_names_are_text(browser, tmp_path):
 
 def test_a_comparison_sorts(browser, tmp_path):
     networks = [
-        Compared("full", 83.8, 83.3, 84.3, {"gflops": 237.85, "memory_mb": 997, "seconds": 1.9}, 5),
-        Compared("ranp-f", 83.1, 82.6, 83.5, {"gflops": 15.9, "memory_mb": 190, "seconds": 0.4}, 5),
-        Compared(HOSTILE, 80.2, 79.4, 81.6, {"gflops": 11.2, "memory_mb": 212}, 3),
+        Compared(
+            "full", 83.8, (83.3, 84.3), {"gflops": 237.85, "memory_mb": 997, "seconds": 1.9}, 5
+        ),
+        Compared(
+            "ranp-f", 83.1, (82.6, 83.5), {"gflops": 15.9, "memory_mb": 190, "seconds": 0.4}, 5
+        ),
+        Compared(HOSTILE, 80.2, (79.4, 81.6), {"gflops": 11.2, "memory_mb": 212}, 3),
     ]
     comparison = Comparison("Comparison", "mIoU, %", "95 % of the mean", networks)
     page = browser.open(write_text(tmp_path / "comparison.html", render_comparison(comparison)))
@@ -347,7 +351,7 @@ def reproduction(directory):
     layers = [f"{i}. `layer`" for i in (2, 10, 1)]
     rows += [Row("I3D, UCF101", label, {"gflops": Figure((1.0,))}) for label in layers]
     networks = [
-        Compared(label, miou, miou - 1, miou + 1, {"gflops": gflops, "cpu_seconds": gflops})
+        Compared(label, miou, (miou - 1, miou + 1), {"gflops": gflops, "cpu_seconds": gflops})
         for label, (gflops, miou) in figures.items()
     ]
     drawn = {"3D-UNet, ShapeNet": Comparison("", "mIoU (%)", "95 % of the mean", networks)}

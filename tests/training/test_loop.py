@@ -9,7 +9,7 @@ import torch
 
 import ranp
 from ranp.errors import UsageError
-from ranp.run_schemas import averaged
+from ranp.schemas import averaged
 from ranp.training.job import Job
 from ranp.training.listeners import Listener
 from ranp.training.loop import Diverged, Trainer

@@ -73,9 +73,9 @@ def test_a_full_run_does_everything_once(tiny, crops, tmp_path, calls):
 def test_a_resumed_run_builds_the_same_network_once(tiny, crops, tmp_path, calls):
     job = job_of(tiny, crops, tmp_path / "run", calls, pruning__method="random")
     claim(job, resume=False)
-    first = prepare(job).network
+    first, _ = prepare(job)
     calls.clear()
-    again = prepare(job).network
+    again, _ = prepare(job)
     assert calls == {**ONCE, "slim networks": 1}
     assert (again.plan, again.full, again.slim) == (first.plan, first.full, first.slim)
     for one, two in zip(first.model.parameters(), again.model.parameters(), strict=True):
@@ -84,7 +84,7 @@ def test_a_resumed_run_builds_the_same_network_once(tiny, crops, tmp_path, calls
 
 def test_scoring_at_another_size_reads_the_same_cases(tiny, crops, tmp_path, calls):
     job = job_of(tiny, crops, tmp_path, calls, pruning__method="ranp-f", pruning__size=16)
-    network = prepare(job).network
+    network, _ = prepare(job)
     assert calls["train"] == calls["validation"] == calls["networks"] == 1
     assert network.plan.inputs["args"][0]["tensor"][-1] == 16
     assert network.full == count(Plain(), build_graph(Plain(), (1, 1, 24, 24, 24)))

@@ -74,19 +74,13 @@ class NetworkOptions:
     input_shape: InputOption = None
 
     def load(self, data: str | None = None) -> Network:
-        """Build the network; without `--input`, a loader of the user's own tells it."""
-        return load_network(self.network, parse_shape(self.input_shape), data)
+        """Build a network of the registry, or call the user's own factory.
 
-
-def load_network(
-    name: str, shape: tuple[int, ...] | None = None, data: str | None = None
-) -> Network:
-    """Build a network of the registry, or call the user's own factory.
-
-    The shape of a sample gets a batch of 1. Without one, it is the registry's, or that of the
-    user's own loader that `data` names.
-    """
-    return _with_input(name, *_build(name), shape, data)
+        The shape of a sample gets a batch of 1. Without `--input`, it is the registry's, or that of
+        the user's own loader that `data` names.
+        """
+        shape = parse_shape(self.input_shape)
+        return _with_input(self.network, *_build(self.network), shape, data)
 
 
 def load_sample_network(
@@ -94,7 +88,7 @@ def load_sample_network(
 ) -> tuple[Network, int | None]:
     """Build a network for one sample of what it is trained with, and return the batch size too.
 
-    The text is the shape of a sample, or of a batch; `data` is as for `load_network`.
+    The text is the shape of a sample, or of a batch; `data` may name a loader of the user's own.
     """
     from ranp.graph import split_batch
 

@@ -43,31 +43,15 @@ class Source:
 
     Attributes:
         batches: Loader and its first batch; empty where weights alone are scored.
-        loss: `loss(output, target)` -> scalar tensor.
-        number: How many batches there are, if known.
+        scoring: How they are scored; with scores that exist already, nothing is.
         about: One-line description.
-        settings: What the batches are made of; scoring resumes with the same only.
         batch: Samples of a batch of the user's own loader; None for other sources.
     """
 
     batches: Batches
-    loss: Any
-    number: int | None
+    scoring: Scoring
     about: str
-    settings: Mapping[str, Any]
     batch: int | None = None
-
-    def scoring(self, options: ScoringOptions, seed: int, **more: Any) -> Scoring:
-        """Return how to score with it; `more` are other fields of `Scoring`."""
-        return Scoring(
-            make_forward(self.loss, None),
-            batches=self.number,
-            per=options.per,
-            weights=options.weights,
-            seed=seed,
-            source=self.settings,
-            **more,
-        )
 
 
 def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
@@ -91,25 +75,30 @@ def open_source(
     batch: int = 1,
     seed: int = 0,
     batches: int | None = None,
+    scores: Path | None = None,
 ) -> Source:
     """Open what a network is scored with, for methods that the scores must serve.
 
-    `batches` counts if samples were not asked for; without either there are 8 samples.
+    `batches` counts if samples were not asked for; without either there are 8 samples. `scores` is
+    a file of scores that exist already.
     """
-    needs_data = any(method.needs_data for method in methods)
-    data, loss = options.data, options.loss
-    function = load_object(loss, "loss") if loss else cross_entropy
-    if not callable(function):
-        raise UsageError(
-            f"loss '{loss}' must be a function(output, target), got {type(function).__name__}"
-        )
-    settings: dict[str, Any] = {"loss": loss or "cross-entropy"}
+    loaded = None if scores is None else Scores.load(scores)
+    needs_data = loaded is None and any(method.needs_data for method in methods)
+    data = options.data
+    scoring = Scoring(
+        make_forward(_load_loss(options.loss), None),
+        per=options.per,
+        weights=options.weights,
+        seed=seed,
+        source={"loss": options.loss or "cross-entropy"} if needs_data else {},
+        scores=loaded,
+    )
     if data is not None and names_loader(data):
         own = network.batches or open_loader(data)
-        source = _from_loader(own, data, options.samples, batches, function, settings)
-        return source if needs_data else replace(source, about=_WEIGHTS_ALONE, settings={})
+        source = _from_loader(own, data, options.samples, batches, scoring)
+        return source if needs_data else replace(source, about=_WEIGHTS_ALONE)
     if not needs_data:
-        return Source(Batches(), function, None, _WEIGHTS_ALONE, {})
+        return Source(Batches(), scoring, _WEIGHTS_ALONE)
     check_directory(data)
     if network.spec is None:
         given = f", got the directory '{data}'" if data is not None else ""
@@ -129,22 +118,23 @@ def open_source(
     loader = Loader(cases, batch, training=data is not None)
     number = min(len(loader), samples // batch)
     name = f"synthetic {network.spec.dataset}" if data is None else str(Path(data))
-    settings |= {
-        "data": name,
-        "batch": batch,
-        "volume": "x".join(map(str, volume(network, options.size))),
-    }
-    about = f"{number * batch} samples of {name}"
-    return Source(peek_blamed(loader), function, number, about, settings)
+    shape = "x".join(map(str, volume(network, options.size)))
+    made_of = {**scoring.source, "data": name, "batch": batch, "volume": shape}
+    scoring = replace(scoring, batches=number, source=made_of)
+    return Source(peek_blamed(loader), scoring, f"{number * batch} samples of {name}")
+
+
+def _load_loss(name: str | None) -> Any:
+    function = load_object(name, "loss") if name else cross_entropy
+    if not callable(function):
+        raise UsageError(
+            f"loss '{name}' must be a function(output, target), got {type(function).__name__}"
+        )
+    return function
 
 
 def _from_loader(
-    own: Batches,
-    name: str,
-    samples: int | None,
-    batches: int | None,
-    loss: Any,
-    settings: Mapping[str, Any],
+    own: Batches, name: str, samples: int | None, batches: int | None, scoring: Scoring
 ) -> Source:
     """Return what the user's own loader yields, as far as samples were asked for."""
     size = batch_size(own.first)
@@ -159,7 +149,8 @@ def _from_loader(
     shown = number if length is None else min(number, length)
     about = f"{shown} batch{'es' * (shown > 1)} of {size} from {name}"
     about = f"at most {about}" if length is None else about
-    return Source(own, loss, number, about, {"data": name, **settings}, size)
+    made_of = {"data": name, **scoring.source} if scoring.source else {}
+    return Source(own, replace(scoring, batches=number, source=made_of), about, size)
 
 
 def _cases(network: Network, data: str | None, samples: int, size: int | None, seed: int) -> Any:

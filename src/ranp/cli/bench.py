@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ranp.cli._common import ensure_out
-from ranp.cli._networks import Network, load_network, load_planned, parse_sizes, traced_shape
+from ranp.cli._networks import Network, NetworkOptions, load_planned, parse_sizes, traced_shape
 from ranp.cli._options import Output, ScoringOptions, grouped
 from ranp.cli._training import FactoryOption
 from ranp.errors import UsageError
@@ -131,7 +131,7 @@ def _open_network(name: str, output: Output) -> tuple[Plan, Network]:
 
     if ":" in name:
         raise UsageError(f"prune '{name}' first, and name its plan: ranp bench DIR/plan.json")
-    network = load_network(name)
+    network = NetworkOptions(name).load()
     assert network.spec is not None
     torch.manual_seed(0)
     is_volume = len(set(network.input_shape[2:])) == 1
@@ -141,5 +141,5 @@ def _open_network(name: str, output: Output) -> tuple[Plan, Network]:
     output.say(f"Scoring {name} with {source.about}.")
     traced = network.trace(source.batches, None)
     with ScoringListener(output) as listener:
-        chooser = make_chooser(traced, choice, source.scoring(scoring, 0), listener)
+        chooser = make_chooser(traced, choice, source.scoring, listener)
     return make_plan(chooser, network.spec.sparsity, network=name), network

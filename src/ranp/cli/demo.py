@@ -37,9 +37,9 @@ def command(
     ensure_directory(out)
     output = Output(quiet=quiet)
     demo = run_demo(out, seconds, lambda message: output.say(f"  {message} ..."))
-    plan = demo.plans["ranp-f"]
+    layers = demo.results["ranp-f"].plan.layers
     show("")
-    rows = [(name, layer.neurons, len(layer.kept)) for name, layer in plan.layers.items()]
+    rows = [(name, layer.neurons, len(layer.kept)) for name, layer in layers.items()]
     show(retained_table(rows, title="Neurons that RANP-f keeps"))
     show("")
     show(_comparison(demo))
@@ -64,12 +64,15 @@ def _comparison(demo: Demo) -> Table:
         caption="GFLOPs, params, memory: counted at 64^3 by the paper's rules.\n"
         "Step and peak: a training step at 32^3, batch 1, measured now.",
     )
-    for name, costs in demo.costs.items():
-        step = demo.measured[name]
-        sparsity = demo.sparsities.get(name)
+    full = next(iter(demo.results.values())).before
+    rows = [("full", "", full)]
+    for name, pruned in demo.results.items():
+        rows.append((name, f"{100 * pruned.plan.settings['sparsity']:.1f} %", pruned.after))
+    for name, sparsity, counted in rows:
+        costs, step = counted.totals(), demo.measured[name]
         result.add_row(
             name,
-            "" if sparsity is None else f"{100 * sparsity:.1f} %",
+            sparsity,
             f"{costs['gflops']:.2f}",
             f"{costs['param_mb']:.2f}",
             f"{costs['memory_mb']:.1f}",

@@ -70,7 +70,6 @@ def _check_memory(device: Device | None, networks: list[str] | None, output: Out
 
 
 def _explain(output: Output) -> None:
-    """Print what was found."""
     from rich.console import Group
     from rich.text import Text
 

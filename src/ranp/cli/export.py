@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +21,9 @@ if TYPE_CHECKING:
     from ranp.exporting import Exported
     from ranp.slimming import Plan
 
+    Shape = tuple[int, ...]
+    Opened = tuple[nn.Module, Shape, Plan | None]
+
 _NEXT = {
     "onnx": """\
     import numpy, onnxruntime
@@ -32,16 +34,6 @@ _NEXT = {
     network = torch.export.load({path!r}).module()
     outputs = network(torch.zeros({shape}))""",
 }
-
-
-@dataclass(frozen=True)
-class _Source:
-    """A network to export, and what is known of it."""
-
-    model: nn.Module
-    shape: tuple[int, ...]
-    plan: Plan | None
-    is_fresh: bool
 
 
 @grouped
@@ -73,44 +65,44 @@ def command(
     from ranp.report.speed import times_table
 
     find_format(to)
-    opened = _open(source, trained, parse_shape(input_shape))
+    is_run = (source / "config.json").is_file()
+    open_network = _open_run if is_run else _open_pruned
+    model, shape, plan = open_network(source, trained, parse_shape(input_shape))
     output.say(f"Writing {to}, and comparing it with the network.")
-    exported = export(opened.model, opened.shape, to, dynamic=dynamic, plan=opened.plan)
+    exported = export(model, shape, to, dynamic=dynamic, plan=plan)
     record: dict[str, Any] = exported.to_dict()
     parts: list[RenderableType] = [_facts(exported)]
     if time:
-        output.say(f"Measuring at {' x '.join(map(str, opened.shape))}.")
-        times = time_exported(opened.model, exported, opened.shape, repetitions=repetitions)
+        output.say(f"Measuring at {' x '.join(map(str, shape))}.")
+        times = time_exported(model, exported, shape, repetitions=repetitions)
         record["times"] = times
         parts += ["", times_table(times)]
         before, after = (run["seconds"] for run in times["runs"].values())
         if exported.format == "onnx" and after > before:
             output.say("onnxruntime is slower than PyTorch here; try OpenVINO, which reads .onnx.")
     output.show(record, Group(*parts))
-    if opened.is_fresh:
+    if not is_run:
         output.say(f"The weights are those in {source}: fresh ones, unless you trained them.")
     (name,) = exported.inputs
-    code = _NEXT[exported.format].format(path=str(to), name=name, shape=opened.shape)
+    code = _NEXT[exported.format].format(path=str(to), name=name, shape=shape)
     output.say(f"Next, on any machine and without ranp:\n{code}")
 
 
-def _open(directory: Path, trained: TrainedOptions, shape: tuple[int, ...] | None) -> _Source:
-    if (directory / "config.json").is_file():
-        return _open_run(directory, trained, shape)
+def _open_pruned(directory: Path, trained: TrainedOptions, shape: Shape | None) -> Opened:
+    from ranp.slimming import load_weights
+
     if not (directory / "plan.json").is_file():
         what = "is not a directory" if not directory.is_dir() else "holds no plan.json and no run"
         raise UsageError(
             f"'{directory}' {what}: name what `ranp prune --out` or `ranp train` wrote"
         )
-    from ranp.slimming import load_weights
-
     plan, net = load_planned(directory / "plan.json", trained.network, shape)
     model = plan.apply(net.model)
     load_weights(model, directory / "weights.safetensors")
-    return _Source(model, net.input_shape, plan, is_fresh=True)
+    return model, net.input_shape, plan
 
 
-def _open_run(directory: Path, trained: TrainedOptions, shape: tuple[int, ...] | None) -> _Source:
+def _open_run(directory: Path, trained: TrainedOptions, shape: Shape | None) -> Opened:
     from ranp.training.inference import load_run, validation_shape
     from ranp.training.preparation import stored_plan
 
@@ -121,7 +113,7 @@ def _open_run(directory: Path, trained: TrainedOptions, shape: tuple[int, ...] |
         raise UsageError(
             f"{error}; without the run's data say what the network takes: --input 1,1,64,64,64"
         ) from error
-    return _Source(model, shape, stored_plan(directory), is_fresh=False)
+    return model, shape, stored_plan(directory)
 
 
 def _facts(exported: Exported) -> Table:

@@ -82,7 +82,6 @@ def command(
     """
     from ranp.cli._scoring import ScoringListener, fit_without, keep_interrupted, open_source
     from ranp.fitting import DoesNotFit, choices_to_try, fit_network, loss_by_output
-    from ranp.pruning import Scores
 
     budgets = amounts.budgets()
     ensure_out(out)
@@ -90,15 +89,13 @@ def command(
     choices = choices_to_try(net.model, choosing.method, budgets, **choosing.settings(net))
     row = choices[0].method
     traced = net.trace(None, choosing.protect)
-    loaded = None if scores is None else Scores.load(scores)
     scored_batch = 1
-    if row.needs_data and loaded is None:
+    if row.needs_data and scores is None:
         scoring, scored_batch = _scored_at(net, traced, scoring)
-    methods = [] if loaded else [row]
-    source = open_source(net, methods, scoring, batch=scored_batch, seed=choosing.seed)
+    source = open_source(net, [row], scoring, batch=scored_batch, seed=choosing.seed, scores=scores)
     step = training.step(batch or source.batch or 1, net.input_shape[1:])
     about = None
-    if loaded is None and row.needs_scores:
+    if scores is None and row.needs_scores:
         smaller = net.spec is not None and scoring.size not in (None, net.input_shape[-1])
         about = f"{source.about} at an edge of {scoring.size}" if smaller else source.about
         output.say(f"Scoring {network} with {about}.")
@@ -128,7 +125,7 @@ def command(
                 budgets,
                 step,
                 choices,
-                source.scoring(scoring, choosing.seed, scores=loaded),
+                source.scoring,
                 default_input=loss_by_output,
                 network=network,
                 events=listener,

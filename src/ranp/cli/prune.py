@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -84,7 +85,7 @@ def command(
             context,
             out,
             go_on,
-            samples=None if source.number is None else source.number * batch,
+            samples=source.scoring.batches and source.scoring.batches * batch,
         ),
     )
     with output.infeasible_as_json(net.name, choice.method.name, sparsity), listener:
@@ -93,7 +94,7 @@ def command(
             target,
             TrainingStep(batch=together, sample=net.input_shape[1:], device=default_device()),
             choice,
-            source.scoring(scoring, choosing.seed, until_stable=auto),
+            replace(source.scoring, until_stable=auto),
             default_input=loss_by_output,
             network=net.name,
             events=listener,

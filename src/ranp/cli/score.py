@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -63,8 +64,7 @@ def command(
         typer.echo(f"Interrupted. Score the rest: {go_on}", err=True)
 
     with ScoringListener(output, keep=out, on_interrupt=interrupted) as listener:
-        settings = source.scoring(scoring, seed, resume=before)
-        scores = score(traced, methods, settings, listener)
+        scores = score(traced, methods, replace(source.scoring, resume=before), listener)
     _show(output, net.name, traced, scores, out)
     found = {"method": methods[0].name, "scores": out, **net.input_option}
     following = next_command(context, "search", net.name, without=SCORING, **found)

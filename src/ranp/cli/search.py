@@ -39,15 +39,14 @@ def command(
     """Find the largest sparsity at which every layer keeps at least one neuron."""
     from ranp.cli._scoring import ScoringListener, keep_interrupted, open_source
     from ranp.pipeline import make_chooser, make_plan
-    from ranp.pruning import Scores
     from ranp.pruning.search import floor_sparsity
 
     net = named.load(scoring.data)
     choice = choosing.choice(net)
-    loaded = None if scores is None else Scores.load(scores)
-    methods = [] if loaded else [choice.method]
-    source = open_source(net, methods, scoring, batch=batch, seed=choosing.seed)
-    if loaded is None and choice.method.needs_scores:
+    source = open_source(
+        net, [choice.method], scoring, batch=batch, seed=choosing.seed, scores=scores
+    )
+    if scores is None and choice.method.needs_scores:
         output.say(f"Scoring {net.name} with {source.about}.")
     traced = net.trace(source.batches, choosing.protect)
     listener = ScoringListener(
@@ -60,9 +59,8 @@ def command(
             ),
         ),
     )
-    settings = source.scoring(scoring, choosing.seed, scores=loaded)
     with output.infeasible_as_json(net.name, choice.method.name, 0.0), listener:
-        chooser = make_chooser(traced, choice, settings, listener)
+        chooser = make_chooser(traced, choice, source.scoring, listener)
         largest = chooser.max_sparsity(rule)
         coupled = chooser.max_sparsity("coupled")
     if output.as_json:

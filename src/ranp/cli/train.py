@@ -104,7 +104,6 @@ def command(
 
 
 def _changes(method: str | None, sparsity: float | None, prune_size: int | None) -> dict[str, Any]:
-    """Return the settings of pruning that options change."""
     changes: dict[str, Any] = {}
     if method is not None or sparsity is not None:
         changes["pruning.method"] = method or "ranp-f"

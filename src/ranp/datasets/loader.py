@@ -7,7 +7,7 @@ an epoch, and on as many processes as you like.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -50,11 +50,19 @@ def epoch_batches(
     return [keys[start : start + batch] for start in range(0, len(keys), batch)]
 
 
+@dataclass(eq=False)
 class Loader:
     """Loads batches `{"x": tensor, "y": tensor, "id": [str, ...], ...}`.
 
     Workers are started by the first epoch and live as long as the loader: starting them takes
     longer than reading many a small data set. They read for one epoch at a time.
+
+    Attributes:
+        cases: The data set; its seed decides order and randomness.
+        batch: Batch size of this process.
+        training: Shuffled, whole batches; otherwise in order, every case once.
+        workers: Processes that read ahead; 0 reads in this one.
+        shard: This process's share of a distributed run.
 
     Example:
         >>> loader = Loader(cases, batch=2, training=True, workers=2)  # doctest: +SKIP
@@ -62,38 +70,26 @@ class Loader:
         ...     ...                                # epoch 3 from its 11th batch on
     """
 
-    def __init__(
-        self,
-        cases: Cases,
-        batch: int,
-        *,
-        training: bool,
-        workers: int = 0,
-        shard: Shard = Shard(),
-    ) -> None:
-        """Set up a loader; nothing is read yet.
+    cases: Cases
+    batch: int
+    _: KW_ONLY
+    training: bool
+    workers: int = 0
+    shard: Shard = Shard()
+    _pool: DataLoader[Any] | None = field(default=None, init=False, repr=False)
+    _read_ahead: list[list[Key]] = field(default_factory=list, init=False, repr=False)
+    """Batches of the epoch that the workers read; the same list in every epoch."""
+    _epochs: int = field(default=0, init=False, repr=False)
+    """Epochs that the workers have begun."""
 
-        Args:
-            cases: The data set; its seed decides order and randomness.
-            batch: Batch size of this process.
-            training: Shuffled, whole batches; otherwise in order, every case once.
-            workers: Processes that read ahead; 0 reads in this one.
-            shard: This process's share of a distributed run.
-        """
-        if batch < 1:
-            raise UsageError(f"batch size must be positive, got {batch}")
-        if training and len(cases) < batch * shard.world:
+    def __post_init__(self) -> None:
+        if self.batch < 1:
+            raise UsageError(f"batch size must be positive, got {self.batch}")
+        if self.training and len(self.cases) < self.batch * self.shard.world:
             raise UsageError(
-                f"{len(cases)} cases do not fill one training batch of {batch} on each of "
-                f"{shard.world} processes; use a smaller batch"
+                f"{len(self.cases)} cases do not fill one training batch of {self.batch} on each "
+                f"of {self.shard.world} processes; use a smaller batch"
             )
-        self.cases = cases
-        self.batch = batch
-        self.training = training
-        self.workers = workers
-        self.shard = shard
-        self._sampler = _EpochBatches()
-        self._pool: DataLoader[Any] | None = None
 
     def __len__(self) -> int:
         return len(self._batches(0))
@@ -115,9 +111,10 @@ class Loader:
         if self.workers == 0:
             return iter(self._torch_loader(batches))
         if self._pool is None:
-            self._pool = self._torch_loader(self._sampler)
-        self._sampler.batches = batches
-        return self._from_workers(iter(self._pool), batches)
+            self._pool = self._torch_loader(self._read_ahead)
+        self._read_ahead[:] = batches
+        self._epochs += 1
+        return self._from_workers(iter(self._pool), self._epochs, len(batches))
 
     def _torch_loader(self, batches: Iterable[list[Key]]) -> DataLoader[Any]:
         return DataLoader(
@@ -129,9 +126,9 @@ class Loader:
             generator=torch.Generator(),
         )
 
-    def _from_workers(self, loaded: Iterator[Sample], batches: list[list[Key]]) -> Iterator[Sample]:
-        for _ in batches:
-            if self._sampler.batches is not batches:
+    def _from_workers(self, loaded: Iterator[Sample], number: int, left: int) -> Iterator[Sample]:
+        for _ in range(left):
+            if self._epochs != number:
                 raise UsageError(
                     "another epoch of this loader was begun: its workers read one at a time"
                 )
@@ -146,13 +143,3 @@ class Loader:
             training=self.training,
             shard=self.shard,
         )
-
-
-class _EpochBatches:
-    """Batch sampler whose batches change with the epoch while the workers live on."""
-
-    def __init__(self) -> None:
-        self.batches: list[list[Key]] = []
-
-    def __iter__(self) -> Iterator[list[Key]]:
-        return iter(self.batches)

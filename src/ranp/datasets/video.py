@@ -98,7 +98,6 @@ def _frame_files(folder: Path) -> list[Path]:
 
 
 def _read_frame(path: Path) -> NDArray[np.uint8]:
-    """Decode a picture."""
     with _opened(path, "picture") as (container, stream):
         (frame,) = container.decode(stream)
         if frame.is_corrupt:

@@ -31,7 +31,7 @@ from ranp.resources.budgets import Budget
 from ranp.slimming import Plan
 from ranp.training.config import Config, parse_config
 from ranp.training.job import Job
-from ranp.training.listeners import Listener, Listeners
+from ranp.training.listeners import Listener
 from ranp.training.loop import Diverged
 from ranp.training.networks import Factory, build_network
 from ranp.training.optim import optimizer_state
@@ -171,23 +171,16 @@ class CpuClock(Listener):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._before = float(json.loads(path.read_bytes())) if path.exists() else 0.0
-        self._began = time.process_time()
-        self.seconds = self._before
-
-    def __enter__(self) -> CpuClock:
-        self._began = time.process_time()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._store()
+        self.seconds = float(json.loads(path.read_bytes())) if path.exists() else 0.0
+        self._began = time.process_time() - self.seconds
 
     def on_epoch_end(self, line: Mapping[str, Any]) -> None:
         """Store the time: what a kill loses is computed again, and counted then."""
-        self._store()
+        self.stop()
 
-    def _store(self) -> None:
-        self.seconds = self._before + time.process_time() - self._began
+    def stop(self) -> None:
+        """Store the time so far."""
+        self.seconds = time.process_time() - self._began
         write_text(self._path, json.dumps(self.seconds))
 
 
@@ -196,13 +189,12 @@ class TrainingCells:
     """Computes training cells in a store; is the `Compute` of it.
 
     Scores and generated data that cells share lie beside them. Without a directory of `data` it is
-    generated; `factory` builds the user's own network; `listener` listens to training runs.
+    generated; `factory` builds the user's own network.
     """
 
     store: Store
     data: Path | None = None
     factory: Factory | None = None
-    listener: Listener | None = None
 
     def __call__(self, cell: Cell, place: Path) -> dict[str, Any]:
         """Prune to the budget, train and evaluate; what was interrupted is resumed.
@@ -237,12 +229,12 @@ class TrainingCells:
             factory=self.factory,
         )
         clock = CpuClock(place / "cpu.json")
-        listeners = [clock] if self.listener is None else [clock, self.listener]
         try:
-            with clock:
-                record = train(job, resume=True, listener=Listeners(*listeners))
+            record = train(job, resume=True, listener=clock)
         except Diverged as error:
             return {**described, "outcome": "diverged", "reason": str(error)}
+        finally:
+            clock.stop()
         return {
             **described,
             "outcome": "trained",

@@ -21,7 +21,7 @@ from ranp.pruning import Choice, Chooser, make_forward
 from ranp.report.figures import draw_convergence, draw_retained
 from ranp.report.page import write_report
 from ranp.resources.measuring import Measured, measure_in_turns, train_step
-from ranp.slimming import Plan
+from ranp.results import Result
 
 NETWORK = "unet3d-shapenet"
 COMPARED = ("ranp-f", "ranp-m", "vanilla", "layerwise")
@@ -33,16 +33,14 @@ VANILLA_MARGIN = 0.98  # vanilla cannot be pruned as far: its row stands at its 
 
 @dataclass(frozen=True)
 class Demo:
-    """Results of the demo by network, "full" first, or by method.
+    """Slim networks by method; what was measured of them, and of the full one as "full".
 
     `curves` are (seconds, loss) after each training step, of the full and the RANP-f network.
     """
 
-    costs: Mapping[str, Mapping[str, float]]
-    sparsities: Mapping[str, float]
+    results: Mapping[str, Result]
     measured: Mapping[str, Measured]
     curves: Mapping[str, list[tuple[float, float]]]
-    plans: Mapping[str, Plan]
 
 
 def run_demo(out: Path, seconds: float, say: Callable[[str], None]) -> Demo:
@@ -60,12 +58,12 @@ def run_demo(out: Path, seconds: float, say: Callable[[str], None]) -> Demo:
     scoring = Scoring(forward=make_forward(LOSS, None))
     scores = score(traced, [choice.method for choice in choices.values()], scoring)
 
-    results, sparsities = {}, {}
+    results = {}
     for name, choice in choices.items():
         chooser = Chooser(model, graph, choice, scores)
-        sparsities[name] = min(spec.sparsity, VANILLA_MARGIN * chooser.max_sparsity())
-        alive = chooser.choose_feasible(sparsities[name])
-        results[name] = make_result(chooser, sparsities[name], alive=alive, network=NETWORK)
+        sparsity = min(spec.sparsity, VANILLA_MARGIN * chooser.max_sparsity())
+        alive = chooser.choose_feasible(sparsity)
+        results[name] = make_result(chooser, sparsity, alive=alive, network=NETWORK)
     models = {"full": model, **{name: result.model for name, result in results.items()}}
     glorot_normal_(model, gamma="ones", generator=torch.Generator().manual_seed(0))
 
@@ -79,10 +77,12 @@ def run_demo(out: Path, seconds: float, say: Callable[[str], None]) -> Demo:
     say(f"Training full and RANP-f side by side, {seconds:.0f} s each")
     curves = {name: train(models[name], seconds) for name in ("full", "ranp-f")}
 
-    layers = list(graph.layers)
-    plans = {name: result.plan for name, result in results.items()}
-    kept = {name: [len(k.kept) for k in plan.layers.values()] for name, plan in plans.items()}
-    draw_retained(out / "retained.png", layers, [len(v) for v in graph.layers.values()], kept)
+    neurons = [len(layer) for layer in graph.layers.values()]
+    kept = {
+        name: [len(layer.kept) for layer in result.plan.layers.values()]
+        for name, result in results.items()
+    }
+    draw_retained(out / "retained.png", list(graph.layers), neurons, kept)
     caption = f"{NETWORK} on synthetic parts at {SIZE}^3, CPU"
     draw_convergence(out / "convergence.png", curves, caption)
     results["ranp-f"].save(
@@ -92,9 +92,7 @@ def run_demo(out: Path, seconds: float, say: Callable[[str], None]) -> Demo:
         measured={"full": asdict(measured["full"]), "slim": asdict(measured["ranp-f"])},
     )
     write_report(out)
-    slim_costs = {name: plan.costs["slim"] for name, plan in plans.items()}
-    costs = {"full": results["ranp-f"].before.totals(), **slim_costs}
-    return Demo(costs, sparsities, measured, curves, plans)
+    return Demo(results, measured, curves)
 
 
 def train(model: nn.Module, seconds: float) -> list[tuple[float, float]]:

@@ -112,7 +112,6 @@ def write_comparison(result: Mapping[str, Any], out: Path, command: str) -> list
 def _at_budget(
     runs: RecipeRuns | LoopRuns, text: str, by_method: Mapping[str, Mapping[int, dict[str, Any]]]
 ) -> dict[str, Any]:
-    """Return all methods at one budget."""
     accuracies = {
         method: {seed: run["accuracy"] for seed, run in runs.items() if run["outcome"] == "trained"}
         for method, runs in by_method.items()

@@ -12,8 +12,11 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
+
+import torch
 
 from ranp.errors import RanpError, UsageError
 from ranp.trials.store import Cell, Compute, OnCell, Store, ignore_cell
@@ -22,10 +25,6 @@ from ranp.user_code import load_module, loaded_modules
 Cluster = Literal["slurm", "local"]
 Jobs = int | Cluster
 """Number of processes on this machine, or the executor of submitit that jobs are given to."""
-
-_Setup = tuple[int, tuple[str, ...]]
-"""What another process needs to compute the same: the number of threads, and the names of the
-user's modules, which may register methods, networks and data sets."""
 
 _POLL_SECONDS = 1.0
 _MOST_MINUTES = 24 * 60  # of a job, unless SBATCH_TIMELIMIT says otherwise
@@ -54,33 +53,44 @@ def complete_cells(
     jobs of a cluster.
     """
     if isinstance(jobs, str):
-        return _submit(jobs, store, cells, compute, on_cell)
-    with _helpers(jobs - 1, store, cells, compute):
+        return _submit(jobs, _Worker(store, compute), cells, on_cell)
+    with _helpers(jobs - 1, _Worker(store, compute), cells):
         return store.complete(cells, compute, on_cell, wait=True)
 
 
-def _setup() -> _Setup:
-    import torch
+@dataclass(frozen=True)
+class _Worker:
+    """Computes cells in another process as this one does.
 
-    return torch.get_num_threads(), loaded_modules()
+    It takes as many threads, and loads the same modules of the user, which may register methods,
+    networks and data sets. As a job that is preempted or timed out, it is requeued and resumes.
+    """
 
+    store: Store
+    compute: Compute
+    threads: int = field(default_factory=torch.get_num_threads)
+    modules: tuple[str, ...] = field(default_factory=loaded_modules)
 
-def _set_up(threads: int, modules: Iterable[str]) -> None:
-    """Set this process up as another one."""
-    import torch
+    def __call__(self, *cells: Cell) -> int:
+        torch.set_num_threads(self.threads)
+        for name in self.modules:
+            load_module(name, "--import")
+        return self.store.complete(cells, self.compute)
 
-    torch.set_num_threads(threads)
-    for name in modules:
-        load_module(name, "--import")
+    def checkpoint(self, *cells: Cell) -> Any:
+        """Return the job that resumes; its files are in the store."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self, *cells)
 
 
 @contextlib.contextmanager
-def _helpers(count: int, store: Store, cells: Sequence[Cell], compute: Compute) -> Iterator[None]:
+def _helpers(count: int, worker: _Worker, cells: Sequence[Cell]) -> Iterator[None]:
     """Start processes that compute cells as long as this one does."""
     context = multiprocessing.get_context("spawn")
     helpers = [
-        context.Process(target=_help, args=(_device(number), _setup(), store, cells, compute))
-        for number in range(1, 1 + min(count, len(store.missing(cells)) - 1))
+        context.Process(target=_help, args=(_device(number), worker, cells))
+        for number in range(1, 1 + min(count, len(worker.store.missing(cells)) - 1))
     ]
     for helper in helpers:
         helper.start()
@@ -95,23 +105,18 @@ def _helpers(count: int, store: Store, cells: Sequence[Cell], compute: Compute) 
 
 def _device(number: int) -> str | None:
     """Return the GPU of a process, if there are several: each takes its turn."""
-    import torch
-
     count = torch.cuda.device_count()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count)))
     return visible.split(",")[number % count] if count > 1 else None
 
 
-def _help(
-    device: str | None, setup: _Setup, store: Store, cells: Sequence[Cell], compute: Compute
-) -> None:
+def _help(device: str | None, worker: _Worker, cells: Sequence[Cell]) -> None:
     """Compute cells; one that fails is left to the parent process, which reports it."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if device is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = device
     with contextlib.suppress(Exception, KeyboardInterrupt):
-        _set_up(*setup)
-        store.complete(cells, compute)
+        worker(*cells)
 
 
 def _end_with_parent() -> None:
@@ -122,35 +127,20 @@ def _end_with_parent() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-class _CellJob:
-    """One cell as a job; preempted or timed out, it is requeued and resumes."""
-
-    def __call__(self, setup: _Setup, store: Store, cell: Cell, compute: Compute) -> int:
-        _set_up(*setup)
-        return store.complete([cell], compute)
-
-    def checkpoint(self, *arguments: Any) -> Any:
-        """Return the job that resumes; its files are in the store."""
-        from submitit.helpers import DelayedSubmission
-
-        return DelayedSubmission(self, *arguments)
-
-
-def _submit(
-    cluster: str, store: Store, cells: Sequence[Cell], compute: Compute, on_cell: OnCell
-) -> int:
+def _submit(cluster: str, worker: _Worker, cells: Sequence[Cell], on_cell: OnCell) -> int:
     """Compute every missing cell in a job of its own, in one job array, and wait for all."""
     try:
         import submitit
     except ImportError as error:
         raise UsageError("--jobs slurm needs submitit: pip install 'ranp[cluster]'") from error
+    store = worker.store
     missing = store.missing(cells)
     executor = submitit.AutoExecutor(folder=store.directory.parent / "jobs", cluster=cluster)
     executor.update_parameters(name="ranp", timeout_min=_MOST_MINUTES)
-    n = len(missing)
-    jobs = executor.map_array(_CellJob(), [_setup()] * n, [store] * n, missing, [compute] * n)
+    jobs = executor.map_array(worker, missing)
     computed, failed = 0, []
-    for done, (job, cell) in enumerate(zip(jobs, missing, strict=True), len(cells) - n):
+    complete = len(cells) - len(missing)
+    for done, (job, cell) in enumerate(zip(jobs, missing, strict=True), complete):
         on_cell(cell, done, len(cells))
         try:
             computed += job.result()
@@ -159,7 +149,7 @@ def _submit(
             last = [line for line in trace.splitlines() if line.strip("- ")][-1]
             failed.append(f"job {job.job_id} failed: {last}; its log is {job.paths.stderr}")
     if failed:
-        raise RanpError(f"{failed[0]} ({len(failed)} of {n} jobs failed)")
+        raise RanpError(f"{failed[0]} ({len(failed)} of {len(jobs)} jobs failed)")
     while store.missing(cells):  # another process holds the rest
         time.sleep(_POLL_SECONDS)
     return computed

@@ -34,8 +34,7 @@ class Compared:
     Attributes:
         name: Name of the network, or of the method that made it.
         accuracy: Mean accuracy over the runs.
-        low: Lower end of the interval; None if there is none.
-        high: Upper end.
+        interval: Ends of its interval, if there is one.
         costs: Any of `COSTS`, by key.
         runs: Number of runs.
         more: Further columns of the table by heading: a text, or a text and its sort key.
@@ -45,19 +44,12 @@ class Compared:
 
     name: str
     accuracy: float
-    low: float | None = None
-    high: float | None = None
+    interval: tuple[float, float] | None = None
     costs: dict[str, float] = field(default_factory=dict)
     runs: int = 1
     more: dict[str, str | tuple[str, float]] = field(default_factory=dict)
     series: str | None = None
     group: str = ""
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Ends of the interval; the mean itself if there is none."""
-        low = self.accuracy if self.low is None else self.low
-        return low, self.accuracy if self.high is None else self.high
 
 
 @dataclass(frozen=True)
@@ -95,18 +87,13 @@ def draw_plots(comparison: Comparison) -> dict[str, Any]:
         drawn = [each for each in networks if key in each.costs]
         if not drawn:
             continue
-        points = [
-            Point(
-                each.name,
-                each.costs[key],
-                each.accuracy,
-                max(each.interval[0], least),
-                min(each.interval[1], most),
-                series.index(each.series or each.name),
-                groups.index(each.group) if each.group else 0,
-            )
-            for each in drawn
-        ]
+        points = []
+        for each in drawn:
+            low, high = each.interval or (each.accuracy, each.accuracy)
+            ends = max(low, least), min(high, most)
+            colour = series.index(each.series or each.name)
+            shape = groups.index(each.group) if each.group else 0
+            points.append(Point(each.name, each.costs[key], each.accuracy, *ends, colour, shape))
         if comparison.full is None or plots:
             view = scatter(points)
         else:  # the first plot is the answer: wide, with the frontier of every series
@@ -141,7 +128,7 @@ def render_comparison(comparison: Comparison) -> str:
 
 def interval_cell(each: Compared) -> tuple[str, str]:
     """Return the interval as a cell: its text, and its width to sort by."""
-    low, high = each.interval
+    low, high = each.interval or (0.0, 0.0)
     return (f"{low:.2f} to {high:.2f}", repr(high - low)) if high > low else ("", "")
 
 

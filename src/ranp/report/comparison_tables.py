@@ -201,7 +201,7 @@ def _compared(
     result: Result, section: Mapping[str, Any], row: Mapping[str, Any], name: str
 ) -> Compared:
     accuracy, means, difference = row["accuracy"], row["means"], row["difference"]
-    full, (time, _) = row["method"] == "full", time_key(result)
+    full, low, (time, _) = row["method"] == "full", accuracy["low"], time_key(result)
     more: dict[str, str | tuple[str, float]] = {}
     if not full:
         more["off budget"] = (_signed_percent(means["deviation"]), means["deviation"])
@@ -212,8 +212,7 @@ def _compared(
     return Compared(
         name=name,
         accuracy=100 * accuracy["mean"],
-        low=None if accuracy["low"] is None else 100 * accuracy["low"],
-        high=None if accuracy["high"] is None else 100 * accuracy["high"],
+        interval=None if low is None else (100 * low, 100 * accuracy["high"]),
         costs={
             "gflops": means["gflops"],
             "param_mb": means["parameters"] * 4 / MIB,

@@ -7,53 +7,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ranp.report.figures import PALETTE, clean, layer_bars, pyplot_module
+from ranp.report.figures import PALETTE, layer_bars, pyplot_module, styled
 from ranp.report.table import ComparisonTable, Figure, Group, Row
 
 _PAGE = 10.0  # inches: readable at page width
 _MARKERS = "osD^vPX*"
 # Methods in the paper's order, the full network first, RANP-f last and most visible.
 _BY_METHOD = ("#000000", "#7f7f7f", *(PALETTE[i] for i in (4, 3, 2, 5, 1, 0)))
-_SMALL = 8
 _OUTLINE = {"color": "#666666", "linestyle": "none", "fillstyle": "none"}
 Curve = Sequence[tuple[float, float]]
 
 
-def _grid(rows: int, columns: int, height: float, **options: Any) -> tuple[Any, Any]:
-    """Return a figure of page width and its axes, [rows, columns]."""
-    size = (options.pop("width", _PAGE), height)
-    figure, grid = pyplot_module().subplots(rows, columns, figsize=size, squeeze=False, **options)
-    return figure, grid
-
-
-def _label(axes: Any, title: str | None = None, x: str | None = None, y: str | None = None) -> None:
-    """Title and label axes; what is None stays as it is."""
-    if title is not None:
-        axes.set_title(title, loc="left", fontsize=9)
-    if x is not None:
-        axes.set_xlabel(x, fontsize=_SMALL)
-    if y is not None:
-        axes.set_ylabel(y, fontsize=_SMALL)
-    axes.tick_params(labelsize=_SMALL)
-    clean(axes)
+def _grid(rows: int, columns: int, height: float, width: float = _PAGE, **options: Any) -> Any:
+    """Return a figure and its axes, [rows, columns]."""
+    size = (width, height)
+    return pyplot_module().subplots(rows, columns, figsize=size, squeeze=False, **options)
 
 
 def _with_legend(figure: Any, axes: Any) -> Any:
     """Return a figure with the legend of some axes above it."""
     handles, labels = axes.get_legend_handles_labels()
     figure.tight_layout()
-    figure.legend(
-        handles,
-        labels,
-        frameon=False,
-        fontsize=_SMALL,
-        ncols=min(len(labels), 5),
-        loc="lower center",
-        bbox_to_anchor=(0.5, 1.0),
-    )
+    columns = min(len(labels), 5)
+    figure.legend(handles, labels, ncols=columns, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     return figure
 
 
+@styled
 def draw_importance(
     panels: Mapping[str, Mapping[str, Sequence[Sequence[float]]]],
     *,
@@ -70,8 +50,8 @@ def draw_importance(
     for row, (title, by_method) in zip(grid, panels.items(), strict=True):
         for axes, (method, layers) in zip(row, by_method.items(), strict=True):
             _importance(axes, layers)
-            _label(axes, f"{title}: {method}", "layer")
-        _label(row[0], y="importance / its mean")
+            axes.set(title=f"{title}: {method}", xlabel="layer")
+        row[0].set_ylabel("importance / its mean")
         for axes in row:
             lowest, highest = axes.get_ylim()
             axes.set_ylim(max(lowest, 1e-10 * highest), highest)
@@ -90,20 +70,14 @@ def _importance(axes: Any, layers: Sequence[Sequence[float]]) -> None:
     style = {"color": PALETTE[0], "markersize": 1.6, "alpha": 0.6, "rasterized": True}
     axes.plot(places, [value / mean for value in everything], ".", label="neuron", **style)
     means = [sum(layer) / len(layer) / mean for layer in layers]
-    axes.plot(
-        range(1, len(layers) + 1),
-        means,
-        "o-",
-        color=PALETTE[1],
-        markersize=3,
-        linewidth=1.2,
-        label="mean of the layer",
-    )
+    style = {"color": PALETTE[1], "markersize": 3, "linewidth": 1.2}
+    axes.plot(range(1, len(layers) + 1), means, "o-", label="mean of the layer", **style)
     axes.set_yscale("log")
     step = max(1, len(layers) // 8)
     axes.set_xticks(range(1, len(layers) + 1, step))
 
 
+@styled
 def draw_retained_ratio(table: ComparisonTable) -> Any:
     """Draw the retained ratio and number of neurons in every layer, a row per network.
 
@@ -123,14 +97,13 @@ def draw_retained_ratio(table: ComparisonTable) -> Any:
             shares = [k / n for k, n in zip(kept, full, strict=True)]
             style = {"color": PALETTE[i], "markersize": 4, "label": method}
             ratio.plot(layers, shares, _MARKERS[i] + "-", **style)
-        _label(ratio, f"{group.title}: retained ratio", "layer", "retained / all")
-        _label(numbers, f"{group.title}: neurons per layer", "layer", "neurons")
-        ratio.set_ylim(0, 1.05)
+        ratio.set(title=f"{group.title}: retained ratio", ylabel="retained / all", ylim=(0, 1.05))
+        numbers.set(title=f"{group.title}: neurons per layer", ylabel="neurons")
         numbers.set_yscale("log", base=2)
         numbers.set_ylim(bottom=0.7)  # a single neuron is seen, too
         numbers.yaxis.set_major_formatter("{x:g}")
         for axes in (ratio, numbers):
-            axes.set_xticks(list(layers)[:: max(1, len(layers) // 15)])
+            axes.set(xlabel="layer", xticks=layers[:: max(1, len(layers) // 15)])
     return _with_legend(figure, grid[0][1])
 
 
@@ -151,6 +124,7 @@ class Sweep:
     metric: str = "accuracy"
 
 
+@styled
 def draw_sparsity(panels: Mapping[str, Sweep]) -> Any:
     """Draw resources above, accuracy below, against sparsity, a column per network."""
     trained = any(panel.accuracy for panel in panels.values())
@@ -171,12 +145,11 @@ def draw_sparsity(panels: Mapping[str, Sweep]) -> Any:
             for i, (method, points) in enumerate(panel.accuracy.items()):
                 _curve(below, points, PALETTE[i], "-", "o", method)
             below.set_visible(bool(panel.accuracy))
-            _label(below, y=f"{panel.metric} (%)")
+            below.set_ylabel(f"{panel.metric} (%)")
         for each in grid[:, column]:
-            each.set_xlim(0, 1)
-            _label(each, x="neuron sparsity")
-        _label(axes, title)
-    _label(grid[0][0], y="% of the full network")
+            each.set(xlim=(0, 1), xlabel="neuron sparsity")
+        axes.set_title(title)
+    grid[0][0].set_ylabel("% of the full network")
     return _with_legend(figure, grid[0][0])
 
 
@@ -185,6 +158,7 @@ def _curve(axes: Any, points: Curve, color: str, line: str, marker: str, label: 
     axes.plot(xs, ys, line, marker=marker, color=color, markersize=3, linewidth=1.3, label=label)
 
 
+@styled
 def draw_learning(
     runs: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]],
     metric: str,
@@ -215,13 +189,14 @@ def draw_learning(
                 axes.plot(xs, ys, _MARKERS[i] + "-", color=PALETTE[i], markersize=3, label=label)
     for row, ylabel in zip(grid, ("training loss", f"{name} (%)"), strict=True):
         for axes, xlabel in zip(row, ("epochs", f"{unit} of training"), strict=True):
-            _label(axes, x=xlabel)
+            axes.set_xlabel(xlabel)
             axes.set_xlim(left=0)
             axes.xaxis.get_major_locator().set_params(integer=True)
-        _label(row[0], y=ylabel)
+        row[0].set_ylabel(ylabel)
     return _with_legend(figure, grid[0][0])
 
 
+@styled
 def draw_overview(panels: Sequence[tuple[Group, str, str]], units: Mapping[str, str]) -> Any:
     """Draw memory, and the loss of accuracy, against FLOPs: bottom left is the best.
 
@@ -246,11 +221,11 @@ def draw_overview(panels: Sequence[tuple[Group, str, str]], units: Mapping[str, 
         _logarithmic(above, "y", [each for row in group.rows for each in _both(row, memory)])
         for axes in grid[:, column]:
             _logarithmic(axes, "x", [each for row in group.rows for each in _both(row, gflops)])
-            _label(axes, x=across)
-        _label(above, group.title)
+            axes.set_xlabel(across)
+        above.set_title(group.title)
         if below is not None:
-            _label(below, y=f"loss of {name} (points)")
-    _label(grid[0][0], y=up)
+            below.set_ylabel(f"loss of {name} (points)")
+    grid[0][0].set_ylabel(up)
     return _with_legend(figure, grid[0][0])
 
 

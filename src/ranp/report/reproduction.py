@@ -81,7 +81,6 @@ def _inlined(pictures: Sequence[Path]) -> str | None:
 def _section(
     table: ComparisonTable, group: Group, drawn: Mapping[str, Comparison]
 ) -> dict[str, Any]:
-    """Return a group as it is shown."""
     comparison = drawn.get(group.title)
     columns = _columns(table, group, comparison)
     notes = table.notes()

@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from ranp.display import MIB
-from ranp.report.figures import PALETTE, clean, pyplot_module, save_figure
+from ranp.report.figures import PALETTE, pyplot_module, save_figure, styled
 from ranp.report.terminal import numbers, table
 
 Comparison = Mapping[str, Any]
@@ -60,10 +60,10 @@ def times_table(times: Mapping[str, Any]) -> Table:
     return result
 
 
+@styled
 def draw_bench(path: str | Path, comparisons: Sequence[Comparison], caption: str) -> None:
     """Draw bars of the measured speed-up, with a line at the one that FLOPs promise."""
-    pyplot = pyplot_module()
-    figure, axes = pyplot.subplots(figsize=(6.4, 1.2 + 0.42 * len(comparisons)))
+    figure, axes = pyplot_module().subplots(figsize=(6.4, 1.2 + 0.42 * len(comparisons)))
     colours = {"train": PALETTE[0], "inference": PALETTE[1]}
     for place, row in enumerate(comparisons):
         axes.barh(place, row["speedup"], color=colours[row["mode"]], height=0.62, zorder=2)
@@ -71,10 +71,8 @@ def draw_bench(path: str | Path, comparisons: Sequence[Comparison], caption: str
         label = f"{row['speedup']:.1f} x, {100 * row['realised']:.0f} %"
         axes.text(row["speedup"], place, f" {label}", va="center", fontsize=8, zorder=4)
     labels = [f"{row['mode']} {'x'.join(map(str, row['shape']))}" for row in comparisons]
-    axes.set_yticks(range(len(labels)), labels, fontsize=8)
+    axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.15 * max(max(r["theoretical"], r["speedup"]) for r in comparisons))
-    axes.set_xlabel("times as fast as the full network (line: FLOPs)")
-    axes.set_title(caption, loc="left", fontsize=10)
-    clean(axes)
+    axes.set(xlabel="times as fast as the full network (line: FLOPs)", title=caption)
     save_figure(figure, path)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from functools import cache
 from importlib import resources
@@ -286,28 +286,19 @@ def load_config(
     if smoke:
         if not isinstance(small, dict):
             raise UsageError(f"recipe '{recipe}' has no section 'smoke'")
-        for key, value in _flat(small).items():
-            _assign(content, key, value)
+        _assign(content, _flat(small).items())
         given = {"data.size"} & _flat(small).keys()
-    for text in overrides:
-        key, separator, value = text.partition("=")
-        if not separator:
-            raise UsageError(f"--set {text}: write key=value, such as optimizer.lr=0.01")
-        shown = text if len(text) < 200 else f"{text[:200]}..."
-        _assign(content, key, _parse_yaml(value, f"--set {shown}: the value", "a YAML value"))
-        given.add(key)
-    for key, value in (changes or {}).items():
-        _assign(content, key, value)
-        given.add(key)
+    chosen = [*map(_parse_override, overrides), *(changes or {}).items()]
+    _assign(content, chosen)
+    given |= {key for key, _ in chosen}
     limits = content.pop("adapt", None)
     if limits is not None and data is not None:
         from ranp.training.adapting import adapt  # imports torch
 
         before = parse_config({"recipe": name, **content}, f"recipe '{recipe}'")
-        chosen, sentence = adapt(before, limits, data, frozenset(given))
+        adapted, sentence = adapt(before, limits, data, frozenset(given))
         say(sentence)
-        for key, value in chosen.items():
-            _assign(content, key, value)
+        _assign(content, adapted.items())
     return parse_config({"recipe": name, **content}, f"recipe '{recipe}'")
 
 
@@ -361,14 +352,24 @@ def _parse_yaml(text: str, what: str, kind: str) -> Any:
         raise UsageError(f"{what} is nested too deeply; write fewer levels") from error
 
 
-def _assign(content: dict[str, Any], dotted: str, value: Any) -> None:
-    *path, last = dotted.split(".")
-    for key in path:
-        section = content.setdefault(key, {})
-        if not isinstance(section, dict):
-            raise UsageError(f"'{dotted}': '{key}' is a value, and has no keys below it")
-        content = section
-    content[last] = value
+def _parse_override(text: str) -> tuple[str, Any]:
+    key, separator, value = text.partition("=")
+    if not separator:
+        raise UsageError(f"--set {text}: write key=value, such as optimizer.lr=0.01")
+    shown = text if len(text) < 200 else f"{text[:200]}..."
+    return key, _parse_yaml(value, f"--set {shown}: the value", "a YAML value")
+
+
+def _assign(content: dict[str, Any], changes: Iterable[tuple[str, Any]]) -> None:
+    """Set values by dotted key."""
+    for dotted, value in changes:
+        *path, last = dotted.split(".")
+        section = content
+        for key in path:
+            section = section.setdefault(key, {})
+            if not isinstance(section, dict):
+                raise UsageError(f"'{dotted}': '{key}' is a value, and has no keys below it")
+        section[last] = value
 
 
 def _first_problem(error: ValidationError) -> str:
@@ -386,7 +387,6 @@ def _first_problem(error: ValidationError) -> str:
 
 
 def _keys_at(path: Sequence[int | str]) -> list[str]:
-    """The known keys of a section."""
     section: Any = Config
     for key in path:
         section = section.model_fields[str(key)].annotation

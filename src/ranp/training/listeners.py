@@ -48,28 +48,6 @@ class Listener:
         """Called after each epoch with its number, loss, rate, seconds and any metrics."""
 
 
-class Listeners(Listener):
-    """Forwards to several listeners, in their order."""
-
-    def __init__(self, *listeners: Listener) -> None:
-        self._listeners = listeners
-
-    def on_start(self, epoch: int, batch: int, history: Sequence[Mapping[str, Any]]) -> None:
-        """Forward to every listener."""
-        for listener in self._listeners:
-            listener.on_start(epoch, batch, history)
-
-    def on_step(self, step: Step) -> None:
-        """Forward to every listener."""
-        for listener in self._listeners:
-            listener.on_step(step)
-
-    def on_epoch_end(self, line: Mapping[str, Any]) -> None:
-        """Forward to every listener."""
-        for listener in self._listeners:
-            listener.on_epoch_end(line)
-
-
 class RunLog(Listener):
     """Writes `metrics.jsonl` and `log.txt` of a run, and TensorBoard's events if it is installed.
 

@@ -26,7 +26,7 @@ from ranp.datasets.loader import Loader
 from ranp.datasets.tasks import Batch, Measures, Task
 from ranp.errors import IntegrityError, RanpError, UsageError
 from ranp.recompute import checkpointed
-from ranp.run_schemas import AVERAGED_EPOCHS
+from ranp.schemas import AVERAGED_EPOCHS
 from ranp.signals import GracefulStop, Interrupted
 from ranp.slimming import save_weights
 from ranp.speed import optimize, return_freed_memory
@@ -63,7 +63,7 @@ class Trainer:
         train: Loader,
         validation: Loader,
         directory: Path | None,
-        listener: Listener | None = None,
+        listeners: Sequence[Listener] = (),
     ) -> None:
         """Set up training; a checkpoint in the directory is loaded.
 
@@ -76,11 +76,11 @@ class Trainer:
             train: Training batches of this process.
             validation: Validation batches of this process.
             directory: Directory of the checkpoints; None to write none.
-            listener: Listener to the run.
+            listeners: Listeners to the run, called in their order.
         """
         self.fabric, self.task, self.config = fabric, task, config
         self.train, self.validation = train, validation
-        self.directory, self.listener = directory, listener or Listener()
+        self.directory, self.listeners = directory, listeners
         if config.optimize or config.channels_last:
             # DDP compares strides of dimensions of size 1, which mean nothing.
             warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
@@ -163,9 +163,10 @@ class Trainer:
 
     @contextmanager
     def _running(self) -> Iterator[None]:
-        """Tell the listener where training starts, with what the settings ask for switched on."""
+        """Tell the listeners where training starts, with what the settings ask for switched on."""
         progress = self.progress
-        self.listener.on_start(progress.epoch, progress.batch, progress.history)
+        for listener in self.listeners:
+            listener.on_start(progress.epoch, progress.batch, progress.history)
         recompute = checkpointed(self.model) if self.config.recompute else nullcontext()
         with recompute, ExitStack() as stack:
             if self.config.optimize:
@@ -194,9 +195,9 @@ class Trainer:
             progress.seconds += time.perf_counter() - began
             ids = tuple(case for batch in micro_batches for case in batch["id"])
             samples = len(ids) * self.fabric.world_size
-            self.listener.on_step(
-                Step(progress.epoch, progress.batch, total, loss, samples, progress.seconds, ids)
-            )
+            done = (progress.epoch, progress.batch, total)
+            for listener in self.listeners:
+                listener.on_step(Step(*done, loss, samples, progress.seconds, ids))
             if stopped:
                 self._interrupt()
             if time.monotonic() - self._saved >= 60 * config.checkpoint_minutes:
@@ -280,7 +281,8 @@ class Trainer:
         progress.history.append(line)
         progress.epoch, progress.batch, progress.loss = progress.epoch + 1, 0, 0.0
         self._save()
-        self.listener.on_epoch_end(line)
+        for listener in self.listeners:
+            listener.on_epoch_end(line)
         return line
 
     def _save(self) -> None:

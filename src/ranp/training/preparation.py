@@ -43,23 +43,18 @@ class Network:
     slim: Costs | None
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A run that is ready for its first step: its training and validation cases, its network."""
-
-    train: Cases
-    validation: Cases
-    network: Network
+Splits = tuple[Cases, Cases]
+"""Cases for training and for validation."""
 
 
-def prepare(job: Job) -> Prepared:
-    """Open the data and build the network; what the run directory holds already is reused.
+def prepare(job: Job) -> tuple[Network, Splits]:
+    """Build the network and open the data; what the run directory holds already is reused.
 
     Data is generated where none is given. A pruned network leaves its plan and record.
     """
     ensure_data(job)
-    train, validation = open_splits(job)
-    _record_cases(job, train, validation)
+    splits = train, _ = open_splits(job)
+    _record_cases(job, splits)
     full = build_network(job.config.network, job.factory)
     shape = (1, *train[0]["x"].shape)
     stored = job.directory / "plan.json"
@@ -75,7 +70,7 @@ def prepare(job: Job) -> Prepared:
         with contextlib.suppress(TraceError):
             costs = count(full, build_graph(full, shape))
         network = Network(fresh_network(full, None, seed=job.config.seed), None, costs, None)
-    return Prepared(train, validation, network)
+    return network, splits
 
 
 def _planned(job: Job, full: nn.Module, plan: Plan, shape: tuple[int, ...]) -> Network:
@@ -136,9 +131,9 @@ def ensure_data(job: Job) -> None:
     partial.rename(job.directory / "data")
 
 
-def _record_cases(job: Job, train: Cases, validation: Cases) -> None:
+def _record_cases(job: Job, splits: Splits) -> None:
     """Store which cases there are, or make sure that they are the same as before."""
-    ids = {"train": list(train.ids), "validation": list(validation.ids)}
+    ids = {n: list(s.ids) for n, s in zip(("train", "validation"), splits, strict=True)}
     content: dict[str, Any] = {
         "schema": SCHEMA,
         "kind": "data",
@@ -146,7 +141,7 @@ def _record_cases(job: Job, train: Cases, validation: Cases) -> None:
         "fingerprint": json_sha256([job.config.data.kind, ids]),
         **ids,
     }
-    for cases in (train, validation):  # a class may occur in one of them alone
+    for cases in splits:  # a class may occur in one of them alone
         for key, value in cases.reader.metadata.items():
             content[key] = {**content.get(key, {}), **value} if isinstance(value, dict) else value
     path = job.directory / "data.json"
@@ -171,7 +166,7 @@ def check_cases(job: Job, split: str, cases: Cases) -> None:
         )
 
 
-def open_splits(job: Job) -> tuple[Cases, Cases]:
+def open_splits(job: Job) -> Splits:
     """Open the cases for training and for validation."""
     data = job.config.data
     train = open_split(job, "train", data.size)

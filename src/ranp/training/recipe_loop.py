@@ -59,7 +59,6 @@ class RecipeLoop:
 
     @cached_property
     def _steps(self) -> int:
-        """Steps of a whole training."""
         ensure_data(self.job)
         config = self.job.config
         train = Loader(open_splits(self.job)[0], config.batch, training=True)

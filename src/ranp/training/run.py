@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,16 +27,15 @@ from ranp.datasets.loader import Loader, Shard
 from ranp.errors import RanpError, UsageError
 from ranp.files import write_sealed_json
 from ranp.report.page import write_report
-from ranp.run_schemas import averaged
-from ranp.schemas import read_run_file, run_id
+from ranp.schemas import averaged, read_run_file, run_id
 from ranp.slimming import mark
 from ranp.speed import optimization_of
 from ranp.training.config import Config
 from ranp.training.distributed import all_reduce_sum, launched_as
 from ranp.training.job import SCHEMA, Job, claim, owned
-from ranp.training.listeners import Listener, Listeners, RunLog
+from ranp.training.listeners import Listener, RunLog
 from ranp.training.loop import Trainer
-from ranp.training.preparation import Prepared, prepare
+from ranp.training.preparation import Network, Splits, prepare
 from ranp.trials.store import versions
 
 if TYPE_CHECKING:
@@ -102,14 +102,12 @@ def _train(job: Job, devices: int, nodes: int, listener: Listener | None) -> dic
             f"set batch to a multiple of {processes}"
         )
     fabric = make_fabric(job.config, devices, nodes)
-    prepared = _prepare_first(fabric, job)
-    network, config = prepared.network, job.config
+    network, splits = _prepare_first(fabric, job)
+    config = job.config
     mark(network.model, run=run_id(job.directory))
-    listeners: Listener | None = None
+    listeners: list[Listener] = []
     if fabric.is_global_zero:
-        log = RunLog(job.directory, config.epochs)
-        listeners = Listeners(log, listener or Listener())
-    splits = (prepared.train, prepared.validation)
+        listeners = [RunLog(job.directory, config.epochs), *([listener] if listener else [])]
     trainer = make_trainer(fabric, network.model, job, splits, job.directory, listeners)
     progress = trainer.fit()
     task, device = trainer.task, fabric.device
@@ -146,9 +144,9 @@ def make_trainer(
     fabric: Fabric,
     model: nn.Module,
     job: Job,
-    splits: tuple[Cases, Cases],
+    splits: Splits,
     directory: Path | None = None,
-    listener: Listener | None = None,
+    listeners: Sequence[Listener] = (),
 ) -> Trainer:
     """Return the `Trainer` of a network on a job's cases for training and for validation."""
     config = job.config
@@ -158,12 +156,12 @@ def make_trainer(
     batch, workers = config.batch // fabric.world_size, config.data.workers
     batches = Loader(train, batch, training=True, workers=workers, shard=shard)
     checks = validation_loader(validation, config, shard)
-    return Trainer(fabric, model, task, config, batches, checks, directory, listener)
+    return Trainer(fabric, model, task, config, batches, checks, directory, listeners)
 
 
-def _prepare_first(fabric: Fabric, job: Job) -> Prepared:
+def _prepare_first(fabric: Fabric, job: Job) -> tuple[Network, Splits]:
     """Prepare the run on the first process, then on the others; if it cannot, all end."""
-    prepared: Prepared | None = None
+    prepared: tuple[Network, Splits] | None = None
     failure: RanpError | None = None
     if fabric.is_global_zero:
         try:

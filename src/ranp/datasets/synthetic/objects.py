@@ -260,22 +260,11 @@ def _table(u: Uniform) -> PartSurfaces:
     return {"top": [top], "leg": [legs], "drawer": [drawer] if u(0, 1) < 0.4 else []}
 
 
+_ALL = (
+    *(_airplane, _bag, _cap, _car, _chair, _earphone, _guitar, _knife),
+    *(_lamp, _laptop, _motorbike, _mug, _pistol, _rocket, _skateboard, _table),
+)
 BUILDERS: Mapping[str, Callable[[Uniform], PartSurfaces]] = {
-    "Airplane": _airplane,
-    "Bag": _bag,
-    "Cap": _cap,
-    "Car": _car,
-    "Chair": _chair,
-    "Earphone": _earphone,
-    "Guitar": _guitar,
-    "Knife": _knife,
-    "Lamp": _lamp,
-    "Laptop": _laptop,
-    "Motorbike": _motorbike,
-    "Mug": _mug,
-    "Pistol": _pistol,
-    "Rocket": _rocket,
-    "Skateboard": _skateboard,
-    "Table": _table,
+    build.__name__.removeprefix("_").capitalize(): build for build in _ALL
 }
 """For every category, the surfaces of its parts, proportions drawn from `u(low, high)`."""

@@ -65,8 +65,9 @@ def compare_group(table: ComparisonTable, group: Group, seeds: int) -> Compariso
     if metric is None:
         return None
     costs = [column.key for column in group.columns if column.key in DRAWN]
-    ours = [_ours(row, row.figures.get(metric.key), costs, seeds) for row in group.rows]
-    paper = [_printed(row, row.figures.get(metric.key), costs) for row in group.rows]
+    reached = [(row, row.figures.get(metric.key, Figure())) for row in group.rows]
+    ours = [_ours(row, accuracy, costs, seeds) for row, accuracy in reached]
+    paper = [_printed(row, accuracy, costs) for row, accuracy in reached]
     networks = [each for each in (*ours, *(paper if table.checked else ())) if each is not None]
     return Comparison(
         title=group.title,
@@ -90,21 +91,21 @@ def _main_metric(group: Group) -> Column | None:
     return None
 
 
-def _ours(row: Row, accuracy: Figure | None, costs: Sequence[str], seeds: int) -> Compared | None:
-    if accuracy is None or accuracy.mean is None:
+def _ours(row: Row, accuracy: Figure, costs: Sequence[str], seeds: int) -> Compared | None:
+    if accuracy.mean is None:
         return None
-    low = high = None
+    interval = None
     if seeds > 1:
         summary = summarise(accuracy.ours)
-        low, high = summary.low, summary.high
+        if summary.low is not None and summary.high is not None:
+            interval = summary.low, summary.high
     elif accuracy.spread is not None:
-        low, high = accuracy.mean - accuracy.spread, accuracy.mean + accuracy.spread
+        interval = accuracy.mean - accuracy.spread, accuracy.mean + accuracy.spread
     means = {key: row.figures[key].mean for key in costs if key in row.figures}
     return Compared(
         name=row.label,
         accuracy=accuracy.mean,
-        low=low,
-        high=high,
+        interval=interval,
         costs={key: mean for key, mean in means.items() if mean is not None},
         runs=len(accuracy.ours),
         series=row.series,
@@ -112,9 +113,9 @@ def _ours(row: Row, accuracy: Figure | None, costs: Sequence[str], seeds: int) -
     )
 
 
-def _printed(row: Row, accuracy: Figure | None, costs: Sequence[str]) -> Compared | None:
+def _printed(row: Row, accuracy: Figure, costs: Sequence[str]) -> Compared | None:
     """Return the paper's network: its accuracy against its costs, without an interval."""
-    if accuracy is None or accuracy.printed is None:
+    if accuracy.printed is None:
         return None
     printed = {key: row.figures[key].printed for key in costs if key in row.figures}
     return Compared(

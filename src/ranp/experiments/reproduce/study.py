@@ -18,7 +18,6 @@ from ranp.pruning import METHODS
 from ranp.pruning.selection import RANDOM
 from ranp.schemas import read_epochs
 from ranp.training.config import Config
-from ranp.training.listeners import Listener
 from ranp.trials.store import Cell, OnCell, Store
 
 _SNIP_SPARSITY = 0.9  # of weights, where the paper's own does not apply
@@ -39,7 +38,6 @@ class Study:
         seeds: Number of seeds, which count from 0.
         resources_only: Whether nothing is trained.
         data: Directories of data sets by name; empty to generate data.
-        listener: Listens to training runs.
         jobs: Processes that compute cells.
     """
 
@@ -48,7 +46,6 @@ class Study:
     seeds: int = 1
     resources_only: bool = False
     data: Mapping[str, Path] = field(default_factory=dict)
-    listener: Listener | None = None
     jobs: Jobs = 1
     _fingerprints: dict[str, str | None] = field(default_factory=dict, compare=False)
 
@@ -227,7 +224,7 @@ class Study:
             self.store.require(part, self.compute)
         if cell["kind"] == "training":
             data = self.data.get(cell["config"]["data"]["kind"])
-            return TrainingCells(self.store, data, listener=self.listener)(cell, place)
+            return TrainingCells(self.store, data)(cell, place)
         return Choices(self.store, self.data).compute(cell, place)
 
 
@@ -238,7 +235,6 @@ def _traced(config: Config) -> dict[str, Any]:
 
 
 def _parts(cell: Cell) -> list[Cell]:
-    """Return the cells that a cell is made of."""
     return [cell[name] for name in _PARTS if cell.get(name) is not None]
 
 

@@ -1,4 +1,4 @@
-"""What the tables of a pruning record must hold, and the types that all schemas are made of."""
+"""Schema of the record of a pruning: all that its report shows."""
 
 from __future__ import annotations
 
@@ -6,93 +6,49 @@ import base64
 import sys
 from array import array
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import isclose
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-# What is counted, is counted in 64 bits; nothing that is measured comes near that.
-_MOST = 2**63 - 1
-Count = Annotated[int, Field(ge=0, le=_MOST)]
-Size = Annotated[int, Field(ge=1, le=_MOST)]
-Seed = Annotated[int, Field(ge=-_MOST, le=2**64 - 1)]
-Amount = Annotated[float, Field(ge=0, le=_MOST)]
-Positive = Annotated[float, Field(gt=0, le=_MOST)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Number = Annotated[float, Field(allow_inf_nan=False)]
-Name = Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")]
-Hash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-Texts = dict[str, str]
-Pair = Annotated[list[Count], Field(min_length=2, max_length=2)]
-# JSON has lists only, which a strict tuple is not made of.
-NamedCount = Annotated[tuple[str, Count], Field(strict=False)]
+from ranp.display import MIB
+from ranp.schemas.base import (
+    Amount,
+    Content,
+    Costs,
+    Count,
+    File,
+    FileName,
+    FullAndSlim,
+    Hash,
+    Name,
+    NamedCount,
+    NamedSize,
+    Pair,
+    Share,
+    Size,
+    Texts,
+    check_length,
+)
+from ranp.schemas.plan import Inputs, Settings
 
-
-def _inside(name: str) -> str:
-    if not name or name.startswith("/") or ".." in name.split("/"):
-        raise ValueError("must be a path below the directory of the file")
-    return name
-
-
-FileName = Annotated[str, AfterValidator(_inside)]
-
-
-class Content(BaseModel):
-    """Fields that a reader relies on; a file may hold more."""
-
-    model_config = ConfigDict(strict=True, extra="allow")
+_UNITS = {
+    "gflops": ("flops", 1e9),
+    "param_mb": ("parameters", MIB / 4),
+    "memory_mb": ("activations", MIB / 4),
+    "neurons": ("neurons", 1),
+}
+"""Of each cost of a network, the column of its rows, and how many of these make one."""
 
 
-class File(Content):
-    """Base of all files."""
-
-    schema_: Annotated[int, Field(alias="schema", ge=1, le=1)]
-
-
-class Costs(Content):
-    """What a network costs; none is without neurons, and none costs nothing."""
-
-    gflops: Positive
-    param_mb: Positive
-    memory_mb: Positive
-    neurons: Size
+def _never_grows(pair: list[int]) -> list[int]:
+    if pair[1] > pair[0]:
+        raise ValueError(f"must not grow, got {pair[0]} and {pair[1]}")
+    return pair
 
 
-class FullAndSlim(Content):
-    """What a network costs before and after; there is no third one."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    full: Costs
-    slim: Costs
-
-    @model_validator(mode="after")
-    def _never_grows(self) -> FullAndSlim:
-        check_costs(self.full, self.slim)
-        return self
-
-
-def _none_for_empty(value: Any) -> Any:
-    if value is None:
-        raise ValueError("must be an object, which may be empty")
-    return None if value == {} else value
-
-
-# Plans that were made by hand say nothing of costs.
-CostsIfAny = Annotated[FullAndSlim | None, BeforeValidator(_none_for_empty)]
-
-
-class Scoring(Content):
-    """How a network was scored; the command line adds where its batches are from."""
-
-    weights: str | None = None
-    seed: Count | None = None
-    per: Literal["batch", "sample"] | None = None
-    ranp: str | None = None
-    batches: Count | None = None
-    agreement: Share | None = None
-    batches_needed: Count | None = None
+_FullAndSlimCount = Annotated[Pair, AfterValidator(_never_grows)]
 
 
 class Row(Content):
@@ -100,18 +56,10 @@ class Row(Content):
 
     name: str
     kind: str
-    neurons: Pair
-    flops: Pair
-    parameters: Pair
-    activations: Pair
-
-    @model_validator(mode="after")
-    def _never_grows(self) -> Row:
-        for column in ("neurons", "flops", "parameters", "activations"):
-            before, after = getattr(self, column)
-            if after > before:
-                raise ValueError(f"'{column}' must not grow, got {before} and {after}")
-        return self
+    neurons: _FullAndSlimCount
+    flops: _FullAndSlimCount
+    parameters: _FullAndSlimCount
+    activations: _FullAndSlimCount
 
 
 class RecordLayer(Content):
@@ -217,9 +165,9 @@ class Explorer(Content):
             place, cells = f"explorer.methods.{name}", len(self.sparsities) * len(neurons)
             for column in ("flops", "parameters", "activations"):
                 _unpack(getattr(method, column), cells, f"{place}.{column}")
-            kept = _unpack(method.kept, cells, f"{place}.kept")
+            kept = iter(_unpack(method.kept, cells, f"{place}.kept"))
             for number, totals in enumerate(method.totals):
-                row = kept[number * len(neurons) : (number + 1) * len(neurons)]
+                row = list(islice(kept, len(neurons)))
                 if any(after > before for before, after in zip(neurons, row, strict=True)):
                     raise ValueError(f"'{place}.kept' must be at most the neurons that there are")
                 _check_totals(totals, sum(row), full, f"{place}.totals.{number}")
@@ -228,7 +176,7 @@ class Explorer(Content):
                 raise ValueError(f"'{place}.quantiles' must be increasing, up to the mean")
 
 
-def _unpack(packed: _Packed, cells: int, name: str) -> list[int]:
+def _unpack(packed: _Packed, cells: int, name: str) -> array[int]:
     """Return the numbers of a packed table; raise `ValueError` for none, or another count."""
     values = array({"u2": "H", "u4": "I"}[packed.dtype])
     try:
@@ -238,7 +186,7 @@ def _unpack(packed: _Packed, cells: int, name: str) -> list[int]:
     if sys.byteorder == "big":
         values.byteswap()
     check_length(values, cells, name)
-    return values.tolist()
+    return values
 
 
 def _is_increasing(values: Sequence[float]) -> bool:
@@ -260,24 +208,118 @@ def _only_with_sparsities(value: Any) -> Any:
 
 
 # An earlier version had no table, and reports leave out what it had.
-ExplorerIfAny = Annotated[Explorer | None, BeforeValidator(_only_with_sparsities)]
+_ExplorerIfAny = Annotated[Explorer | None, BeforeValidator(_only_with_sparsities)]
 
 
-def check_costs(full: Costs, slim: Costs) -> None:
-    """Raise `ValueError` for a slim network that costs more than the full one."""
-    for name in Costs.model_fields:
-        before, after = getattr(full, name), getattr(slim, name)
-        if after > before:
-            raise ValueError(f"'slim.{name}' must be at most {before:g} as in full, got {after:g}")
-
-
-def check_length(values: Sequence[Any] | None, expected: int, name: str) -> None:
-    """Raise `ValueError` for a list that is not as long as expected; None passes."""
-    if values is not None and len(values) != expected:
-        raise ValueError(f"'{name}' must have {expected} values, got {len(values)}")
-
-
-def check_numbers(numbers: Sequence[int], count: int, name: str) -> None:
+def _check_numbers(numbers: Sequence[int], count: int, name: str) -> None:
     """Raise `ValueError` for numbers that are not below a count."""
     if numbers and max(numbers) >= count:
         raise ValueError(f"'{name}' must be below {count}, got {max(numbers)}")
+
+
+class _Budgeted(Content):
+    resource: str
+    full: str | None
+    slim: str
+    budget: str | None
+    shares: Annotated[list[Amount | None], Field(min_length=2, max_length=2)]
+
+    @model_validator(mode="after")
+    def _has_a_share_of_its_budget(self) -> _Budgeted:
+        if self.budget is not None and self.shares[1] is None:
+            raise ValueError("'shares' must include that of the budget")
+        return self
+
+
+class TrainingStep(Content):
+    """The step that a network is fitted to."""
+
+    batch: Size
+    input: Annotated[list[Size], Field(min_length=1)]
+    precision: Literal["32", "bf16", "16"]
+    device: Name
+
+
+class _Step(TrainingStep):
+    optimizer: str
+    recompute: bool
+    loss: str
+
+
+class _Fit(Content):
+    step: _Step
+    rows: list[_Budgeted]
+    verdict: str
+    methods: list[Texts]
+    notes: list[str]
+
+
+class PruningFile(File):
+    """The record of a pruning."""
+
+    network: Name | None
+    method: Name
+    settings: Settings
+    protect: list[str] = Field(default_factory=list)
+    inputs: Inputs
+    fingerprint: Hash
+    plan: Hash | None = None
+    command: str | None
+    data: str | None = None
+    environment: Texts
+    files: dict[FileName, Hash]
+    totals: FullAndSlim
+    rows: list[Row]
+    not_counted: list[str]
+    layers: Annotated[list[RecordLayer], Field(min_length=1)]
+    blocks: list[NamedSize] = Field(default_factory=list)
+    topology: Topology
+    quantiles: list[Amount] = Field(default_factory=list)
+    explorer: _ExplorerIfAny = None
+    measured: dict[Literal["full", "slim"], MeasuredStep] = Field(default_factory=dict)
+    timelines: dict[str, Timeline] = Field(default_factory=dict)
+    fit: _Fit | None = None
+    warnings: list[str] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _go_together(self) -> PruningFile:
+        layers = len(self.layers)
+        if self.blocks and sum(size for _, size in self.blocks) != layers:
+            raise ValueError(f"'blocks' must have {layers} layers together")
+        check_length(self.topology.space, layers, "topology.space")
+        for name, pairs in (("feeds", self.topology.feeds), ("adds", self.topology.adds)):
+            _check_numbers([i for pair in pairs for i in pair], layers, f"topology.{name}")
+        for layer in self.layers:
+            _check_numbers([layer.row, *layer.rows], len(self.rows), f"layers.{layer.name}.rows")
+        self._check_totals()
+        self._check_explorer()
+        return self
+
+    def _check_explorer(self) -> None:
+        """Refuse a table of other layers, and one without the sparsity that was chosen."""
+        if self.explorer is None:
+            return
+        chosen, neurons = self.settings.sparsity, [layer.neurons for layer in self.layers]
+        if chosen is not None and chosen not in self.explorer.sparsities:
+            raise ValueError(f"'explorer.sparsities' must have 'settings.sparsity', {chosen}")
+        if self.blocks:
+            of_layers = iter(neurons)
+            neurons = [sum(islice(of_layers, size)) for _, size in self.blocks]
+        self.explorer.check_blocks(neurons, self.totals.full)
+
+    def _check_totals(self) -> None:
+        """Refuse totals that are not the sums of the rows and layers that are shown with them."""
+        for place, costs in enumerate((self.totals.full, self.totals.slim)):
+            for name, (column, unit) in _UNITS.items():
+                total = sum(getattr(row, column)[place] for row in self.rows) / unit
+                if not isclose(getattr(costs, name), total):
+                    network = ("full", "slim")[place]
+                    raise ValueError(f"'totals.{network}.{name}' must be the sum {total} of 'rows'")
+        for layer in self.layers:
+            row = self.rows[layer.row]
+            if (row.name, row.neurons) != (layer.name, [layer.neurons, layer.kept]):
+                raise ValueError(f"'layers.{layer.name}' must have name and neurons of its row")
+        if sorted(row for layer in self.layers for row in layer.rows) != list(
+            range(len(self.rows))
+        ):
+            raise ValueError("'layers' must have each of the rows once")

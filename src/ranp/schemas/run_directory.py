@@ -1,4 +1,4 @@
-"""Schemas of the files that ranp writes: a correct hash alone does not make a file valid."""
+"""Reads the files of a training run, which belong together: each refuses those of another run."""
 
 from __future__ import annotations
 
@@ -7,55 +7,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from ranp.cell_schemas import CellFile
 from ranp.errors import IntegrityError
-from ranp.file_schemas import (
-    MemoryCorrectionFile,
-    PlanFile,
-    PruningFile,
-    ScoresFile,
-    SlimConfiguration,
-    TimingFile,
-)
-from ranp.files import canonical_json, json_sha256, read_sealed_json, sha256
-from ranp.record_schema import File
-from ranp.run_schemas import (
-    CheckpointFile,
-    DataFile,
-    Epoch,
-    RunFile,
-    TrainingFile,
-    check_epochs,
-    check_record,
-)
-
-FILES: dict[str, tuple[str, type[File]]] = {
-    "plan": ("plan", PlanFile),
-    "scores": ("scores", ScoresFile),
-    "checkpoint": ("checkpoint", CheckpointFile),
-    "run": ("configuration", RunFile),
-    "data": ("data", DataFile),
-    "record": ("record", TrainingFile),
-    "pruning": ("pruning record", PruningFile),
-    "cell": ("record", CellFile),
-    "slim-configuration": ("slim configuration", SlimConfiguration),
-    "timing": ("timing", TimingFile),
-    "memory-correction": ("memory correction", MemoryCorrectionFile),
-}
-"""By kind, what a file is called in messages, and what it must hold."""
-
-
-def read_file(path: str | Path, kind: str) -> dict[str, Any]:
-    """Read a sealed JSON file of a kind of `FILES`.
-
-    Raises:
-        IntegrityError: The file was changed, is of another kind, or a field of it is not valid.
-    """
-    content = read_sealed_json(path, FILES[kind][0])
-    validate(content, kind, f"'{path}'")
-    return content
+from ranp.files import canonical_json, json_sha256, sha256
+from ranp.schemas.reading import first_problem, read_file
+from ranp.schemas.run import Epoch, TrainingFile, check_epochs, check_record
 
 
 def run_id(directory: str | Path) -> str | None:
@@ -155,53 +110,11 @@ def read_epochs(directory: str | Path) -> list[dict[str, Any]]:
             before = text
         check_epochs(read)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        reason = _first_problem(error) if isinstance(error, ValidationError) else error
         raise IntegrityError(
-            f"'{path}' was changed after it was written ({reason}); restore it, or continue the "
-            "run: that makes it again from the checkpoint"
+            f"'{path}' was changed after it was written ({first_problem(error)}); restore it, or "
+            "continue the run: that makes it again from the checkpoint"
         ) from error
     return epochs
 
 
 _UNSEALED = {"epoch", "loss", "lr", "seconds", "samples_per_second", "metrics"}
-
-
-def parse_metadata(
-    metadata: Mapping[str, str], entry: str, kind: str, path: str | Path
-) -> dict[str, Any]:
-    """Return the JSON object of a kind of `FILES` in an entry of a safetensors file's metadata."""
-    try:
-        content = json.loads(metadata[entry])
-    except (KeyError, ValueError, RecursionError):
-        content = None
-    if not isinstance(content, dict):
-        raise IntegrityError(
-            f"'{path}' holds no {kind}: field '{entry}' must be a JSON object; make it again"
-        )
-    validate({"kind": kind, **content}, kind, f"'{path}'")
-    return content
-
-
-def validate(content: Mapping[str, Any], kind: str, source: str) -> None:
-    """Refuse content, read from some source, that is not what a file of its kind holds.
-
-    The error names the first field that is not valid.
-    """
-    what, schema = FILES[kind]
-    stored = content.get("kind"), content.get("schema")
-    if stored != (kind, 1):
-        raise IntegrityError(
-            f"{source} is a {stored[0]} of schema {stored[1]}, expected a {kind} of schema 1"
-        )
-    try:
-        schema.model_validate(content)
-    except ValidationError as error:
-        raise IntegrityError(
-            f"{what} {source} is not valid: {_first_problem(error)}; restore it or make it again"
-        ) from error
-
-
-def _first_problem(error: ValidationError) -> str:
-    first = error.errors()[0]
-    field = ".".join(map(str, first["loc"])) or "content"
-    return f"field '{field}': {first['msg'].removeprefix('Value error, ')}"

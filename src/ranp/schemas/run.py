@@ -9,9 +9,8 @@ from statistics import fmean, stdev
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
-from pydantic.functional_validators import AfterValidator
 
-from ranp.record_schema import (
+from ranp.schemas.base import (
     Amount,
     Content,
     Costs,
@@ -22,6 +21,7 @@ from ranp.record_schema import (
     Seed,
     Size,
     Texts,
+    Unique,
     check_costs,
 )
 
@@ -106,13 +106,7 @@ class RunFile(File):
     transfer: bool
 
 
-def _unique(items: list[Any]) -> list[Any]:
-    if len(set(items)) != len(items):
-        raise ValueError("nothing may appear twice")
-    return items
-
-
-Labels = Annotated[list[Count], Field(min_length=1), AfterValidator(_unique)]
+Labels = Annotated[list[Count], Field(min_length=1), Unique]
 
 
 class DataFile(File):
@@ -120,9 +114,9 @@ class DataFile(File):
 
     id: Hash | None = None
     fingerprint: Hash
-    train: Annotated[list[Name], Field(min_length=1), AfterValidator(_unique)]
-    validation: Annotated[list[Name], AfterValidator(_unique)]
-    modalities: Annotated[list[Name], AfterValidator(_unique)] = Field(default_factory=list)
+    train: Annotated[list[Name], Field(min_length=1), Unique]
+    validation: Annotated[list[Name], Unique]
+    modalities: Annotated[list[Name], Unique] = Field(default_factory=list)
     regions: dict[str, Labels] = Field(default_factory=dict)
     classes: Texts = Field(default_factory=dict)
 

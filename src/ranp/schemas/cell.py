@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from ranp.record_schema import (
+from ranp.schemas.base import (
     Amount,
     Content,
     Costs,
@@ -23,7 +23,7 @@ from ranp.record_schema import (
     check_costs,
     check_length,
 )
-from ranp.run_schemas import Averaged
+from ranp.schemas.run import Averaged
 
 
 class _Training(Content):
@@ -53,7 +53,7 @@ class _Training(Content):
     @model_validator(mode="after")
     def _is_whole(self) -> _Training:
         if self.full is not None:
-            self._check_costs(self.full)
+            check_costs(self.full, self, "")
         if self.outcome == "trained":
             expected = _OF_TRAINED if self._own_loop else _OF_TRAINED | _OF_RECIPE
             missing = expected - self.model_fields_set
@@ -67,13 +67,6 @@ class _Training(Content):
     @property
     def _own_loop(self) -> bool:
         return "curve" in self.model_fields_set
-
-    def _check_costs(self, full: Costs) -> None:
-        """Refuse a network that costs more than the full one."""
-        for name in Costs.model_fields:
-            before, after = getattr(full, name), getattr(self, name)
-            if after > before:
-                raise ValueError(f"'{name}' must be at most {before:g} as in 'full', got {after:g}")
 
     def _check_accuracy(self) -> None:
         """Refuse an accuracy that is not the last value of the goal."""
@@ -109,7 +102,7 @@ class _Counted(Content):
 
     @model_validator(mode="after")
     def _never_grows(self) -> _Counted:
-        check_costs(self.full, self.costs)
+        check_costs(self.full, self.costs, "costs.")
         return self
 
 
