@@ -212,7 +212,9 @@ def test_what_ranp_tells_is_heard_and_nnunets_noise_is_not(trainers, capsys, rec
     prune_plans(7, "3d_fullres", **how, **limits, batches=2, tell=print)
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "Scoring 2 batches of Dataset007_Cells 3d_fullres, fold 0."
-    of_race = re.compile(r"Bringing \d+ candidates|Race of|\d+ of at most \d+ check-ins; |Rung at")
+    of_race = re.compile(
+        r"Bringing \d+ candidates|Left out, |Race of|\d+ of at most \d+ check-ins; |Rung at"
+    )
     assert [line for line in said[1:] if not of_race.match(line)] == []
     assert bool(said[1:]) == (method == "race")
     assert not [each for each in recwarn if NOISE in str(each.message)]
