@@ -127,7 +127,8 @@ def plan(
             "params", "latency", or a cost for every layer.
         coupling: Rule for channels that are tied by additions: "paper", "sum", "max" or "mean".
         floor: Minimum number of neurons of every layer, or "auto" for what the network
-            needs: as many as there are classes before a head, and never one.
+            needs: before a head as many as there are classes, or a quarter of what it reads if
+            that is less, and never one.
         multiple: Round channel counts up to a multiple of it.
         seed: Seed of random selection.
         example_input: Input to trace the model with, if there is no graph.
@@ -241,8 +242,8 @@ def prune(
         coupling: Rule for channels that are tied by additions (see `plan`); the paper's if None,
             or "mean" to reach budgets in networks with group, instance or layer norm.
         floor: Minimum number of neurons of every layer, or "auto" for what the network
-            needs: as many as there are classes before a head, and never one. If None, 0, or "auto"
-            where the coupling is not the paper's by itself.
+            needs (see `plan`). If None, 0, or "auto" where the coupling is not the paper's by
+            itself.
         multiple: Round channel counts up to a multiple of it.
         protect: Layers whose neurons must all stay.
         switches: Attributes that decide which layers the forward calls, and their values (see

@@ -262,7 +262,19 @@ def test_the_incumbent_is_what_prune_chooses(tmp_path: Path) -> None:
         candidates=["ranp-f"],
         score_with=(loader, loss),
         out=tmp_path,
-        tell=lambda line: None,
+        tell=(lines := []).append,
     )
+    assert lines == [
+        "Bringing 1 candidate to the budget",
+        "A single candidate reaches the budget, so nothing is trained",
+    ]
     assert raced.plan.layers == pruned.plan.layers
     assert raced.plan.settings["coupling"] == "mean"  # the paper's leaves all tied channels
+
+
+def test_a_cost_that_allows_no_race_is_refused_before_anything_is_scored(tmp_path: Path) -> None:
+    def never(output: Tensor, target: Tensor) -> Tensor:
+        raise AssertionError("scored")
+
+    with pytest.raises(UsageError, match=r"cost must be at least 0\.2, which is what a race"):
+        make_race(tmp_path, cost=0.1, score_with=(score_with()[0], never))

@@ -149,7 +149,8 @@ def thin_layers(graph: ChannelGraph, alive: Alive) -> list[str]:
         left, name = min(short)
         notes.append(
             f"the last layer '{name}' has {len(graph.layers[name])} classes and reads {left} of "
-            f"{len(graph.layers[name].inputs)} channels; prune less, or protect what it reads"
+            f"{len(graph.layers[name].inputs)} channels; prune less, or give "
+            f"{name_settings(floor=len(graph.layers[name]))}"
         )
     return notes
 

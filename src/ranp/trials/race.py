@@ -205,7 +205,10 @@ class Racing:
         """Race the candidates at a budget."""
         loop = self.allocator.loop
         choices = self._choices(budget, seed)
-        self.tell(f"Bringing {len(choices)} candidates to the budget")
+        if len(choices) > 1:
+            make_schedule(2, self.length, self.cost)  # a cost that allows no race, refused at once
+        noun = "candidate" if len(choices) == 1 else "candidates"
+        self.tell(f"Bringing {len(choices)} {noun} to the budget")
         allocations, left_out = self._allocate_all(choices, budget)
         for name, reason in left_out.items():
             self.tell(f"Left out, {name}: {reason}")
@@ -253,11 +256,15 @@ class Racing:
         )
 
     def _report_rung(self, rung: Rung) -> None:
+        if not rung.check_ins:
+            return  # a single candidate, which is not trained
         on = f"; {', '.join(rung.kept)} go on" if len(rung.kept) > 1 else ""  # one at the last
         self.tell(f"Rung at check-in {rung.check_ins}: {' > '.join(rung.standing)}{on}")
 
     def _stated(self, schedule: Schedule, candidates: int) -> str:
         """Return what a race costs at the most, and what it would take to race them all."""
+        if candidates == 1:
+            return "A single candidate reaches the budget, so nothing is trained"
         racing = 1 + schedule.rungs[0][1]
         stated = (
             f"Race of {racing} candidates: at most {100 * schedule.cost:.4g} % of the training "
