@@ -95,9 +95,7 @@ class TrainingOptions(RecipeOptions):
     def check(self) -> None:
         """Refuse options that contradict each other, before anything is written."""
         if self.train is None and self.recipe is None:
-            raise UsageError(
-                "say what is trained; give --recipe, or --network and --train for a loop of yours"
-            )
+            raise UsageError("give --recipe, or --network and --train for your own training loop")
         if self.train is None:
             if self.length is not None or self.loss is not None:
                 raise UsageError("--recipe says how to train; leave out --length and --loss")
