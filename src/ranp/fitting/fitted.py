@@ -23,18 +23,18 @@ _SHOWN_HOLDERS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Fitted:
-    """What keeps the budgets with the least pruning.
+    """The least pruned network that keeps the budgets.
 
     Attributes:
         step: How the network is trained.
-        loss: What is differentiated.
-        budgets: What it may cost.
-        sparsity: The share of neurons that is removed; 0 if the full network keeps all budgets.
-        alive: The living channels: those of that sparsity, and by a rule that ranks no neurons what
-            the budgets still have room for.
+        loss: Description of the loss.
+        budgets: The budgets.
+        sparsity: Share of neurons that is removed; 0 if the full network keeps all budgets.
+        alive: The kept channels: those of that sparsity and, for a rule that ranks no neurons,
+            those that the budgets still have room for.
         figures: By network ("full", "slim"), what each resource takes: bytes, operations,
             parameters, and seconds if they are budgeted.
-        binding: The budget that forbids to prune less; None if nothing is pruned.
+        binding: The budget that does not allow less pruning; None if nothing is pruned.
         methods: The methods that were tried, the one that keeps most neurons first.
         alternatives: Other ways to train within the budgets that prune less, best first.
         memory: By network, the predicted memory of a training step.

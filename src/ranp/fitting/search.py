@@ -59,7 +59,7 @@ class Found:
 
     Attributes:
         best: The choice.
-        binding: The budget that forbids to prune less; None if nothing is pruned.
+        binding: The budget that does not allow less pruning; None if nothing is pruned.
         time_budget: The budget of time in seconds, if there is one.
         full_seconds: What the full network takes then; None if it is too large to be measured here.
         time_error: Standard error of the choice's measured time, as a share of it.
@@ -74,13 +74,13 @@ class Found:
 
 @dataclass(frozen=True)
 class Alternative:
-    """Another way to train, and how much pruning it asks for.
+    """Another way to train, and how much pruning it needs.
 
     Attributes:
         step: How it is trained.
         changes: What is different, as text.
-        sparsity: The smallest, to 0.01, that keeps the budgets then.
-        figures: What the slim network costs then.
+        sparsity: The smallest sparsity, to 0.01, that keeps the budgets in this way.
+        figures: What the slim network then costs.
     """
 
     step: TrainingStep
@@ -139,11 +139,11 @@ class Tried:
 
 
 class DoesNotFit(InfeasibleError):
-    """Not even the most that can be pruned keeps the budgets.
+    """No pruned network keeps the budgets.
 
     Attributes:
-        nearest: What comes nearest to keeping them.
-        alternatives: Other ways to train that do.
+        nearest: The network that comes closest to keeping them.
+        alternatives: Other ways to train that keep them.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ class Method:
     Attributes:
         name: Name of the method.
         about: One-line description.
-        criterion: Measure of a neuron's importance; None where all are alike.
+        criterion: Measure of a neuron's importance; None if all neurons count the same.
         balance: Whether Eq. 9 gives all layers the same mean.
         resource: Name of the resource that Eq. 10 reweights by, if it does.
         selection: Rule by which neurons are selected.

@@ -30,9 +30,9 @@ class Selection:
         name: Name of the rule.
         select: Returns the neurons that each layer retains, which are coupled afterwards, or the
             living channels themselves.
-        statistics: What it needs beside what the criterion needs.
-        ranked: Whether neurons go in an order; if not, a budget may be filled with any of them.
-        of_weights: Whether a sparsity is the share of weights that go, not of neurons.
+        statistics: Statistics that it needs in addition to those of the criterion.
+        ranked: Whether neurons are removed in order; if not, a budget may be filled with any.
+        of_weights: Whether a sparsity is the share of weights to remove, not of neurons.
     """
 
     name: str

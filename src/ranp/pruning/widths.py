@@ -30,15 +30,15 @@ _SCALES = sorted(np.geomspace(0.6, 1.6, 81).tolist(), key=lambda scale: abs(math
 
 @dataclass(frozen=True)
 class Widths:
-    """An argument of a network's constructor that comes nearest to a slim network.
+    """The constructor argument that comes closest to a slim network.
 
     Attributes:
         network: Class of the network.
         argument: Name of the argument.
-        value: What to give in its place; all other arguments stay.
-        full: What the full network has.
+        value: Value for the slim network; all other arguments stay.
+        full: Value of the full network.
         gflops: GFLOPs of the network with that value.
-        difference: How many more FLOPs that are than those of the slim network, as a share.
+        difference: How many more FLOPs that is than the slim network has, as a share.
     """
 
     network: str

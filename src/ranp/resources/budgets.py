@@ -42,7 +42,7 @@ class Resource:
         total: Total of a counted network; None if it is predicted or measured instead.
         shrinks_with_input: Whether smaller inputs take less of it.
         measured: Whether it is measured, which takes time.
-        whole: Whether it comes in whole numbers, so that an amount below 1 is none.
+        whole: Whether it comes in whole numbers, so that an amount below 1 is invalid.
     """
 
     name: str

@@ -72,7 +72,7 @@ class LayerCost:
         name: The module's name.
         kind: Its class.
         neurons: Output channels, for convolutions and linear layers; 0 for others.
-        flops: Operations of a forward pass, by the convention of the whole.
+        flops: Operations of a forward pass, by the convention of `Costs`.
         parameters: Number of its parameters; shared ones belong to their first owner.
         activations: Number of its output elements.
     """

@@ -417,7 +417,7 @@ def race(
         floor: Minimum number of neurons in every layer, or "auto"; as in `prune` if None.
         step: How the network is trained, for a memory budget.
         out: Directory for the runs.
-        tell: Called with lines of progress, the first of which states the maximum cost.
+        tell: Called with a line of progress, and with the maximum cost before anything is trained.
     """
     budgets = parse_budgets(budget)
     if len(budgets) != 1:
