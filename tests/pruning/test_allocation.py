@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -149,10 +151,27 @@ def test_tilts_move_width_between_resolutions_and_from_early_to_late():
         assert product == pytest.approx(np.full(len(layers), 0.25))  # 0.5 e^t x 0.5 e^-t
 
 
-@pytest.mark.parametrize("name", ["power:", "power:wide", "powr:-0.25"])
-def test_an_exponent_must_be_a_number(name):
-    with pytest.raises(UsageError, match=r"must be a number|unknown method"):
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("power:", "must be followed by a number, got 'power:'"),
+        ("power:wide", "must be followed by a number, got 'power:wide'"),
+        ("powr:-0.25", "unknown method 'powr:-0.25'"),
+        ("thin:3", "method 'thin' takes no number, got 'thin:3'; use 'thin'"),
+    ],
+)
+def test_the_number_behind_a_name_is_checked(name, message):
+    with pytest.raises(UsageError, match=message):
         find_method(name)
+
+
+def test_lambda_may_stand_behind_the_name_of_a_method_that_reweights():
+    named, given = Choice.make("ranp-f:3"), Choice.make("ranp-f", lam=3)
+    assert (named.lam, named.method.name) == (3, "ranp-f:3")
+    assert replace(named, method=given.method) == given
+    assert Choice.make("ranp-m:0.5", lam=7).lam == 0.5  # a race may give one to all others
+    with pytest.raises(UsageError, match=r"lambda must be finite and not negative, got -1\.0"):
+        Choice.make("ranp-f:-1")
 
 
 BUDGETS = (0.5, 0.25, 0.1, 0.05, 0.02)
