@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from benchmarks._hippocampus_table import table
-from ranp.files import write_text
+from benchmarks._results import fill
 from ranp.training.config import load_config
 from ranp.training.job import Job
 from ranp.training.listeners import Listener, epoch_line
@@ -66,7 +66,7 @@ def main() -> None:
         for seed in SEEDS
         for name, method in METHODS.items()
     }
-    write_text(args.table, table(records, args.out))
+    fill(args.table, {"runs": table(records, args.out)})
 
 
 if __name__ == "__main__":

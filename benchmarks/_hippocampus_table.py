@@ -17,7 +17,7 @@ _SHAPE = (2, 1, 32, 32, 32)
 
 
 def table(records: Records, out: Path) -> str:
-    """The page, from the records of all runs.
+    """What the page shows of the runs, from their records.
 
     Args:
         records: By network and seed.
@@ -39,11 +39,6 @@ def table(records: Records, out: Path) -> str:
         "| step, CPU s | run, CPU s | run, wall s"
     )
     lines = [
-        "# Hippocampus: full network against RANP-f",
-        "",
-        "Made by `python -m benchmarks._hippocampus --data DIR --out DIR --table FILE` from the "
-        "runs' records; not edited by hand.",
-        "",
         f"Recipe `{some['recipe']}`, {some['epochs']} epochs, seeds {', '.join(map(str, seeds))}, "
         f"{_volumes(out / Path(some['run']).name)} (Medical Segmentation Decathlon, Task04), "
         "validated on whole volumes.",
@@ -56,21 +51,22 @@ def table(records: Records, out: Path) -> str:
         " | ".join(["---"] + ["---:"] * heading.count("|")),
         *rows,
         "",
-        "Dice: of every run the mean over its last five epochs; then mean ± standard deviation "
-        "over the seeds. GFLOPs and parameters: counted by the paper's rules at the training size, "
-        f"{_SHAPE[-1]}³, one sample. Step memory: measured growth of the resident set in two "
-        f"training steps with batch {_SHAPE[0]}, in a process of its own, kernels' workspaces "
-        "included. Times: one thread; the wall clock ran on a machine that had other work, the CPU "
-        "time did not wait for it. A run includes validation; its CPU time includes scoring too.",
+        "- **Dice**: the mean over the last five epochs of each run; then mean ± standard "
+        "deviation over the seeds.",
+        "- **GFLOPs, parameters**: counted by the paper's rules for one sample at the training "
+        f"size, {_SHAPE[-1]}³.",
+        "- **step memory**: measured growth of the resident set in two training steps with batch "
+        f"{_SHAPE[0]}, in a separate process, including the kernels' workspaces.",
+        "- **times**: on one thread. A run includes validation; its CPU time includes scoring too. "
+        "The machine had other work, which affects the wall time and not the CPU time.",
         "",
-        "The runs one by one: mean over the last five epochs ± their standard deviation.",
+        "Run by run, the mean over the last five epochs ± their standard deviation:",
         "",
         "network | seed | Dice | anterior | posterior | layers left with one neuron",
         "--- | ---: | ---: | ---: | ---: | ---",
         *(_run_row(name, seed, records[name, seed], out) for name in names for seed in seeds),
         "",
         f"torch {some['versions']['torch']}, ranp {some['versions']['ranp']}.",
-        "",
     ]
     return "\n".join(lines)
 

@@ -62,8 +62,8 @@ def main() -> None:
             if picture.suffix == ".png":
                 _shrink(picture, DOCS / "images" / picture.name)
     blocks = {name: tables[name].markdown() for name in TABLES}
-    _fill(DOCS / "results-tables.md", blocks)
-    _fill(DOCS / "results.md", {"claims": claims(study, tables)})
+    fill(DOCS / "results-tables.md", blocks)
+    fill(DOCS / "results.md", {"claims": claims(study, tables)})
 
 
 def _tell(cell: Cell, done: int, of: int) -> None:
@@ -78,7 +78,7 @@ def _shrink(picture: Path, target: Path) -> None:
         image.convert("RGB").quantize(64).save(target, optimize=True)
 
 
-def _fill(page: Path, blocks: dict[str, str]) -> None:
+def fill(page: Path, blocks: dict[str, str]) -> None:
     """Replaces what stands between the marks of each block."""
     text = page.read_text()
     for name, content in blocks.items():

@@ -70,21 +70,24 @@ def score(
     """Score every neuron in one pass over the data, at the cost of plain training steps.
 
     Args:
-        model: Any model; it is given back unchanged.
-        loader: Yields batches: pairs (x, y), mappings, or what `forward` understands. Not needed
-            for methods without data.
+        model: Any model; it is not changed.
+        loader: Iterable of batches: pairs (x, y), mappings, or whatever `forward` accepts. Not
+            needed for methods that use no data.
         loss: `loss(output, target)` -> scalar tensor.
         forward: `forward(model, batch)` -> scalar tensor, instead of `loss`.
-        methods: Method, or methods, that the scores must serve.
-        batches: Maximum number of batches to score; "auto" for 16, None for all of the loader.
-        per: "batch", or "sample" to score the samples of a batch one by one, as the paper does:
-            the choice settles with fewer batches, and does not depend on the batch size.
+        methods: Method or methods to score for.
+        batches: Maximum number of batches to score; "auto" for at most 16, None for all of them.
+        per: "batch", or "sample" to score the samples of a batch one by one, as the paper does.
+            The choice then settles with fewer batches and does not depend on the batch size.
         weights: "fresh" to score the network at initialization, as the paper does; "given" to
             score the model's own weights.
         example_input: Input to trace the model with; taken from the first batch if None.
-        graph: Channel graph of the model, if there is one already.
+        graph: Channel graph of the model, if you have traced it already.
         seed: Seed of fresh weights and dropout.
-        progress: Whether a terminal or notebook shows a progress bar.
+        progress: Whether to show a progress bar in a terminal or notebook.
+
+    Returns:
+        Scores for all of `methods`, at any sparsity and lambda.
     """
     rows = [find_method(name) for name in ([methods] if isinstance(methods, str) else methods)]
     needs_data = any(row.needs_data for row in rows)
@@ -115,25 +118,26 @@ def plan(
     graph: ChannelGraph | None = None,
     protect: Iterable[str] = (),
 ) -> Plan:
-    """Decide which neurons are kept, from scores alone.
+    """Decide which neurons to keep, from scores alone.
 
     Args:
         model: The full model.
         scores: Scores of the model; not needed for methods such as "layerwise" and "random".
-        sparsity: Share of neurons to remove (of weights, for "snip").
-        method: Name of the method, out of `ranp.METHODS`.
+        sparsity: Share of neurons to remove, between 0 and 1 (of weights, for "snip").
+        method: Name of a method in `ranp.METHODS`.
         lam: lambda of Eq. 10; 11 if None.
-        resource: Resource that Eq. 10 reweights by, if not the method's own: "flops", "memory",
-            "params", "latency", or a cost for every layer.
+        resource: Resource to reweight by in Eq. 10 instead of the method's own: "flops", "memory",
+            "params", "latency", or a mapping from layer to cost.
         coupling: Rule for channels that are tied by additions: "paper", "sum", "max" or "mean".
-        floor: Minimum number of neurons of every layer, or "auto" for what the network
-            needs: before a head as many as there are classes, or a quarter of what it reads if
-            that is less, and never one.
-        multiple: Round channel counts up to a multiple of it.
+        floor: Minimum number of neurons in every layer, or "auto" for what the network needs:
+            before a head, as many as there are classes, or a quarter of the channels it reads if
+            that is less; everywhere, at least two.
+        multiple: Round channel counts up to a multiple of this number.
         seed: Seed of random selection.
-        example_input: Input to trace the model with, if there is no graph.
-        graph: Channel graph of the model, if there is one already.
-        protect: Layers whose neurons must all stay; a given graph must protect them.
+        example_input: Input to trace the model with, if you pass no graph.
+        graph: Channel graph of the model, if you have traced it already.
+        protect: Names or patterns of layers that keep all neurons; a graph that you pass must
+            have been traced with the same ones.
 
     Raises:
         InfeasibleError: A layer would lose all its neurons.
@@ -160,16 +164,16 @@ def search(  # noqa: D417
     graph: ChannelGraph | None = None,
     protect: Iterable[str] = (),
 ) -> float:
-    """Return the largest sparsity at which every layer keeps a neuron, to 1e-4: Algorithm 2.
+    """Return the largest sparsity at which every layer keeps a neuron (Algorithm 2), to 1e-4.
 
-    With a `floor` no layer is ever emptied, so any sparsity is feasible.
+    With a `floor` no layer becomes empty, so any sparsity is feasible.
 
     Args:
         model: The full model.
         scores: Scores of the model; not needed for methods without scores.
-        rule: "paper" asks each layer's own mask, as Algorithm 2 does, depthwise layers included;
-            "coupled" asks the slim network, where tied layers keep what one of them keeps. `prune`
-            refuses by "coupled".
+        rule: "paper" checks the mask of each layer, including depthwise ones, as Algorithm 2 does;
+            "coupled" checks the slim network, in which tied layers keep what one of them keeps.
+            `prune` uses "coupled".
         method, lam, resource, coupling, floor, multiple, seed, example_input, graph, protect:
             As in `plan`.
     """
@@ -207,58 +211,62 @@ def prune(
     length: int | None = None,
     progress: bool = True,
 ) -> Result:
-    """Make a network smaller before it is trained.
+    """Prune a network before training.
 
-    Traces the model, scores every neuron over the loader's batches, keeps the best, and builds the
-    network that has only those. The model itself is not changed.
+    Traces the model, scores every neuron over the loader's batches, keeps the best ones, and builds
+    a smaller network of the same class.
 
-    Say how much by budgets, of which all are kept with the least pruning, or by a sparsity. A
-    sparsity says little of the cost: half of the neurons can be a tenth of the FLOPs.
+    Set budgets (`flops`, `memory`, `params`), and the network is pruned just enough to keep all of
+    them; or set a `sparsity`. Prefer budgets: half of the neurons can be a tenth of the FLOPs.
 
     Args:
-        model: Any model.
-        loader: Yields batches: pairs (x, y), mappings, or what `forward` understands. Not needed
-            for methods without data.
+        model: Any model; it is not changed.
+        loader: Iterable of batches: pairs (x, y), mappings, or whatever `forward` accepts. Not
+            needed for methods that use no data.
         loss: `loss(output, target)` -> scalar tensor.
-        sparsity: Share of neurons to remove (of weights, for "snip"), instead of budgets.
-        flops: Operations of a forward pass of one sample: "10%" of the full network's, "20GFLOPs".
-        memory: Peak memory of a training step with the loader's batches and Adam, predicted:
-            "50%", "8GiB". `ranp.fit` takes other ways to train.
-        params: Number of parameters: "10%", "3M".
-        method: Name of the method, out of `ranp.METHODS`; or "race" for the one that wins a race on
-            your own data (see `ranp.race`), which takes one budget, `train` and `length`.
+        sparsity: Share of neurons to remove, between 0 and 1 (of weights, for "snip"), instead of
+            budgets.
+        flops: Budget for a forward pass of one sample, such as "20GFLOPs" or "10%" of the full
+            network's.
+        memory: Budget for the predicted peak memory of a training step with the loader's batches
+            and Adam, such as "8GiB" or "50%". For other batches, optimizers or precisions, use
+            `ranp.fit`.
+        params: Budget for the number of parameters, such as "3M" or "10%".
+        method: Name of a method in `ranp.METHODS`; or "race" for the winner of a race on your own
+            data (see `ranp.race`), which needs one budget, `train` and `length`.
         lam: lambda of Eq. 10; 11 if None.
-        resource: Resource that Eq. 10 reweights by, if not the method's own (see `plan`).
+        resource: Resource to reweight by in Eq. 10 instead of the method's own (see `plan`).
         forward: `forward(model, batch)` -> scalar tensor, instead of `loss`.
-        example_input: Input to trace the model with and to count its costs at, possibly larger
-            than what is scored with; one sample of the first batch's input if None.
-        batches: Maximum number of batches to score; None for all of the loader. "auto" stops when
-            the kept neurons no longer change, after at most 16 batches.
-        per: Whether whole batches are scored, or their samples one by one (see `score`).
+        example_input: Input to trace the model with and to count costs at; it may be larger than
+            the batches for scoring. If None, one sample of the first batch.
+        batches: Maximum number of batches to score; None for all of them. "auto" stops when the
+            kept neurons no longer change, after at most 16 batches.
+        per: "batch" to score whole batches, or "sample" to score samples one by one (see `score`).
         weights: "fresh" to score the network at initialization, as the paper does; "given" to
             score the model's own weights.
-        init: Weights of the slim network: "fresh", "orthogonal", or "keep" for the surviving ones.
+        init: Weights of the slim network: "fresh", "orthogonal", or "keep" to copy those of the
+            neurons that are kept.
         seed: Seed of all random numbers.
-        coupling: Rule for channels that are tied by additions (see `plan`); the paper's if None,
-            or "mean" to reach budgets in networks with group, instance or layer norm.
-        floor: Minimum number of neurons of every layer, or "auto" for what the network
-            needs (see `plan`). If None, 0, or "auto" where the coupling is not the paper's by
-            itself.
-        multiple: Round channel counts up to a multiple of it.
-        protect: Layers whose neurons must all stay.
-        switches: Attributes that decide which layers the forward calls, and their values (see
+        coupling: Rule for channels that are tied by additions (see `plan`). If None, "paper"; or
+            "mean" to reach budgets in networks with group, instance or layer norm.
+        floor: Minimum number of neurons in every layer, or "auto" for what the network needs (see
+            `plan`). If None, 0; or "auto" where `coupling` is None and "mean" was chosen.
+        multiple: Round channel counts up to a multiple of this number.
+        protect: Names or patterns of layers that keep all neurons.
+        switches: Attributes that decide which layers the forward pass calls, and their values (see
             `ranp.graph.build_graph`): `{"decoder.deep_supervision": (True, False)}`.
-        train: `train(model, seed)` trains a network and yields a metric at every check-in, for
-            "race".
-        length: Check-ins of a whole training, for "race".
-        progress: Whether a terminal or notebook shows a progress bar, and a race says how it goes.
+        train: For "race": `train(model, seed)` trains a network and yields a metric at every
+            check-in.
+        length: For "race": number of check-ins of a whole training.
+        progress: Whether to show a progress bar in a terminal or notebook, and to print the
+            progress of a race.
 
     Returns:
-        The slim model, the plan, the scores, and the costs before and after; what `ranp.fit`
-        returns if there is a budget of memory.
+        The slim model, the plan, the scores, and the costs before and after. With a memory budget,
+        what `ranp.fit` returns.
 
     Raises:
-        InfeasibleError: A layer would lose all its neurons, or no pruning keeps the budgets.
+        InfeasibleError: A layer would lose all its neurons, or no pruned network keeps the budgets.
     """
     target = _target(sparsity, {"memory": memory, "flops": flops, "params": params})
     racing = _race_arguments(method, train, length)
@@ -369,52 +377,53 @@ def fit(  # noqa: D417
     length: int | None = None,
     progress: bool = True,
 ) -> Fit:
-    """Prune a network just as much as its budgets ask for.
+    """Prune a network just enough to keep its budgets.
 
-    Nothing is run that does not fit: the memory of a training step is predicted, and the full
-    network is only scored, on what the loader yields. That may be smaller than what is trained
-    with; give the size to train at as `input`.
+    The memory of a training step is predicted, so nothing is run that does not fit. The full
+    network is only scored, on the loader's batches. These may be smaller than those you train
+    with; pass the size you train at as `input`.
 
-    Budgets are numbers, or strings with a unit; "50%" is half of what the full network takes
-    (of memory on CUDA: of what is left of it without the context, which no pruning changes).
+    Budgets are numbers, or strings with a unit. "50%" is half of what the full network takes
+    (for memory on CUDA: half of what remains without the context, which no pruning changes).
 
     Args:
         model: Any model; it is not changed.
-        loader: Yields batches: pairs (x, y), mappings, or what `forward` understands. Not needed
-            for methods without data, or with `scores`.
+        loader: Iterable of batches: pairs (x, y), mappings, or whatever `forward` accepts. Not
+            needed for methods that use no data, or with `scores`.
         loss: `loss(output, target)` -> scalar tensor.
-        memory: Peak memory of a training step: "8GiB", "500MB", or bytes.
-        flops: Operations of a forward pass of one sample, by the paper's counting: "20GFLOPs".
-        params: Number of parameters: "3M".
-        latency: Time of a training step on this machine, measured: "250ms", or seconds.
-        budget: Budgets by resource, for those that have no keyword of their own (see
+        memory: Budget for the peak memory of a training step: "8GiB", "500MB", or bytes.
+        flops: Budget for a forward pass of one sample, by the paper's counting: "20GFLOPs".
+        params: Budget for the number of parameters: "3M".
+        latency: Budget for the time of a training step, measured on this machine: "250ms", or
+            seconds.
+        budget: Budgets by resource, for resources without a keyword (see
             `ranp.resources.budgets.RESOURCES`).
-        batch: Samples per training step; the loader's if None.
-        input: Shape of a sample in training: channels, then space; the loader's if None. A batch
-            in front of it is understood.
+        batch: Samples per training step; the loader's batch size if None.
+        input: Shape of a sample in training, channels first, with or without a batch dimension;
+            the loader's if None.
         optimizer: "sgd", "momentum", "adam", "adamw" or "amsgrad".
         precision: "32", or mixed precision "bf16" or "16".
-        recompute: Whether activations are checkpointed in training.
-        device: Device to predict memory for, "cpu" or "cuda"; CUDA if there is one.
+        recompute: Whether you train with activation checkpointing.
+        device: Device to predict memory for, "cpu" or "cuda"; if None, "cuda" if available.
         forward: `forward(model, batch)` -> scalar tensor, instead of `loss`.
         scores: Scores of the model, instead of a loader.
-        method: As in `prune`; if None, RANP by whichever resource (FLOPs, memory, parameters, or
-            none) keeps the most neurons within the budgets.
-        coupling: As in `prune`; if None, the paper's, and without a method, for networks with
-            group, instance or layer norm, "mean" with the floor "auto" if that prunes less.
-        floor: As in `prune`; what goes with the coupling if None.
-        per: As in `prune`; samples are scored one by one in any case where memory is short.
+        method: As in `prune`. If None, RANP by the resource (FLOPs, memory, parameters, or none)
+            that keeps the most neurons within the budgets.
+        coupling: As in `prune`. If None, "paper"; if `method` is None too, for networks with group,
+            instance or layer norm, "mean" with the floor "auto" if that prunes less.
+        floor: As in `prune`. If None, the one that goes with the coupling.
+        per: As in `prune`. If memory is short, samples are scored one by one in any case.
         batches: As in `score`.
         lam, resource, weights, init, seed, multiple, protect, switches, train, length, progress:
             As in `prune`.
 
     Returns:
-        What `ranp.prune` returns, with the sparsity, the budgets, what the networks cost, which
-        budget binds, and the alternatives.
+        What `ranp.prune` returns, and the sparsity, the budgets, the costs of both networks, the
+        budget that binds, and the alternatives.
 
     Raises:
-        DoesNotFit: No pruning keeps the budgets; an `InfeasibleError` that names the nearest
-            figure and what would help.
+        DoesNotFit: No pruned network keeps the budgets. It is an `InfeasibleError` that says how
+            close one can get and what would help.
     """
     budgets = parse_budgets(
         {"memory": memory, "flops": flops, "params": params, "latency": latency, **(budget or {})}

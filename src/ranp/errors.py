@@ -28,7 +28,7 @@ class InfeasibleError(RanpError):
     """The target (sparsity, budget) cannot be reached.
 
     Attributes:
-        max_sparsity: Largest sparsity that can be; None where there is none, or it is not known.
+        max_sparsity: Largest feasible sparsity; None if there is none or it is not known.
     """
 
     exit_code = 3

@@ -23,16 +23,16 @@ from ranp.slimming import Plan, save_weights
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """A pruned network, and how it was chosen.
+    """A slim network, and how it was chosen.
 
     Attributes:
         model: The slim network, ready to train.
         plan: Which neurons were kept; portable.
-        chooser: What the plan was chosen by; chooses at any other sparsity too.
+        chooser: Made the plan, and can choose at any other sparsity.
         before: Costs of the full network.
         after: Costs of the slim network.
-        shortfall: By how much fewer neurons were removed than was asked for, and which setting
-            would do; None if it was reached.
+        shortfall: How many fewer neurons were removed than asked for, and which setting would
+            reach it; None if the sparsity was reached.
     """
 
     model: nn.Module
@@ -71,12 +71,12 @@ class Result:
         return out
 
     def as_widths(self) -> Widths:
-        """Return the argument of the network's constructor that comes nearest to the slim network.
+        """Return the constructor argument that comes closest to the slim network.
 
-        So one can walk away with a line of plain code, `DynUNet(..., filters=[9, 20, 41])`.
+        With it you can write the network in plain code, `DynUNet(..., filters=[9, 20, 41])`.
 
         Raises:
-            UsageError: The network keeps no argument that says how wide it is.
+            UsageError: The network has no argument for its width.
         """
         return nearest_widths(self.chooser, self.plan.alive(self.chooser.graph))
 
@@ -92,7 +92,7 @@ class Result:
 
     @property
     def warnings(self) -> list[str]:
-        """Layers that are left too thin: a single channel, or too few to tell classes apart."""
+        """Layers that are too thin: a single channel, or too few to tell the classes apart."""
         graph = self.chooser.graph
         return thin_layers(graph, self.plan.alive(graph))
 

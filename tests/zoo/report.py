@@ -18,18 +18,19 @@ from tests.zoo.topologies import TOPOLOGIES
 
 _HEAD = """# Networks tried
 
-Written by `python -m tests.zoo.report > docs/networks.md`.
-
-Every network is traced on fake tensors; then 50 % and 80 % of its removable channel classes are
-removed at random, and the slim network is compared with the full one whose removed channels are
-masked (eval mode, float64, random inputs).
+Which networks `ranp` can prune: those of the paper, most of MONAI, and small hard cases. Every network
+is traced on fake tensors. Then 50 % and 80 % of its removable channel classes are removed at random,
+and the slim network is compared with the full one whose removed channels are masked (eval mode,
+float64, random inputs).
 
 - **removable**: the share of neurons (output channels of convolutions and linear layers) that can
-  go. The rest is the network's output, or tied to its input, or held by numbers in its code.
+  be removed. The rest is the network's output, tied to its input, or fixed by hard-coded numbers.
 - **error**: the largest difference between slim and masked network, relative to the largest
-  output. Group, layer and RMS norm mix channels in their statistics, so that removing channels
-  changes the function; there the statistics are frozen to those of the masked network.
+  output. Group, layer and RMS norm mix channels in their statistics, so removing channels changes
+  the function; there the statistics are frozen to those of the masked network.
 - **trace**: seconds of CPU time to find the channel graph.
+
+Made by `make networks`.
 """
 
 

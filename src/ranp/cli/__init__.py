@@ -61,7 +61,7 @@ def _ranp(
         typer.Option(
             "--import",
             metavar="MODULE",
-            help="A module of yours that registers methods, networks, data sets, resources or "
+            help="Your own module that registers methods, networks, data sets, resources or "
             "operation rules; may be repeated.",
         ),
     ] = None,

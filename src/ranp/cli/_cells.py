@@ -25,11 +25,11 @@ class CellOptions:
         str,
         typer.Option(
             help="Number of processes on this machine, or slurm for a job array with one job per "
-            "cell. Each process takes OMP_NUM_THREADS threads."
+            "cell. Each process uses OMP_NUM_THREADS threads."
         ),
     ] = "1"
     recompute: Annotated[
-        bool, typer.Option("--recompute", help="Recompute results of other code.")
+        bool, typer.Option("--recompute", help="Recompute results of another version of the code.")
     ] = False
 
     def parse_jobs(self) -> Jobs:

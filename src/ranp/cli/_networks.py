@@ -34,7 +34,7 @@ LoaderOption = Annotated[
     str | None,
     typer.Option(
         "--data",
-        help="package.module:factory that returns a loader of yours; its batches tell the input.",
+        help="Your own loader as package.module:factory; its first batch sets the input.",
     ),
 ]
 

@@ -54,7 +54,7 @@ def _silence(quiet: bool) -> bool:
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="No messages, no progress.", callback=_silence)
 ]
-BatchOption = Annotated[int, typer.Option(min=1, help="Samples per batch; the paper has 1.")]
+BatchOption = Annotated[int, typer.Option(min=1, help="Samples per batch; 1 in the paper.")]
 
 
 def _floor(text: str | int) -> int | str:
@@ -67,18 +67,18 @@ FloorOption = Annotated[
     typer.Option(
         parser=_floor,
         metavar="INTEGER|auto",
-        help="Minimum number of neurons of every layer; auto takes what the network needs.",
+        help="Minimum number of neurons in every layer, or auto for what the network needs.",
     ),
 ]
 OutOption = Annotated[
     Path | None, typer.Option("--out", help="Directory for plan, scores, fresh weights and report.")
 ]
 ScoresOption = Annotated[
-    Path | None, typer.Option(help="File that `ranp score` wrote; scored here if not given.")
+    Path | None, typer.Option(help="Scores from `ranp score`; by default, scores are computed.")
 ]
 ProtectOption = Annotated[
     list[str] | None,
-    typer.Option("--protect", help="A layer to keep whole, or a pattern; may be repeated."),
+    typer.Option("--protect", help="Layer, or pattern, that keeps all neurons; may be repeated."),
 ]
 SplitOption = Annotated[str, typer.Option(help="train, validation or (ShapeNet) test.")]
 SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of all random numbers.")]
@@ -129,7 +129,7 @@ class CountedBudgets:
     """What a network may cost, in figures that are counted or predicted."""
 
     memory: Annotated[str | None, typer.Option(help="Peak of a training step: 8GiB, 50%.")] = None
-    flops: Annotated[str | None, typer.Option(help="Forward pass of a sample: 20G, 10%.")] = None
+    flops: Annotated[str | None, typer.Option(help="FLOPs of a forward pass: 20G, 10%.")] = None
     params: Annotated[str | None, typer.Option(help="Number of parameters: 3M, 10%.")] = None
 
 
@@ -183,27 +183,27 @@ class ChoiceOptions:
     method: Annotated[
         str | None,
         typer.Option(
-            help="See `ranp methods`; ranp-f, or for fit what prunes least, by default.",
+            help="See `ranp methods`; by default ranp-f, or for fit the one that prunes least.",
             callback=refuse_race,
         ),
     ] = None
     lam: Annotated[
         float | None,
-        typer.Option("--lambda", help="How much cost matters (Eq. 10); by default the paper's."),
+        typer.Option("--lambda", help="Weight of the cost (Eq. 10); by default the paper's."),
     ] = None
     resource: Annotated[
         str | None,
-        typer.Option(help="What to reweight by instead of the method's own: flops, memory, ..."),
+        typer.Option(help="Resource to reweight by instead of the method's: flops, memory, ..."),
     ] = None
     coupling: Annotated[
         Coupling | None,
         typer.Option(
-            help="How channels tied by additions are decided; by default as in the paper."
+            help="Rule for channels that are tied by additions; by default as in the paper."
         ),
     ] = None
     floor: FloorOption = None
     multiple: Annotated[
-        int, typer.Option(min=1, help="Round channel counts up to a multiple of it.")
+        int, typer.Option(min=1, help="Round channel counts up to a multiple of this number.")
     ] = 1
     protect: ProtectOption = None
     seed: SeedOption = 0
@@ -230,8 +230,8 @@ class ScoringOptions:
     data: Annotated[
         str | None,
         typer.Option(
-            help="A data set's directory, or package.module:factory that returns a loader. "
-            "Without it, synthetic data of the network's kind."
+            help="Directory of a data set, or your own loader as package.module:factory; "
+            "by default synthetic data of the network's kind."
         ),
     ] = None
     loss: Annotated[

@@ -62,7 +62,7 @@ class TrainingOptions(RecipeOptions):
 
     recipe: Annotated[
         str | None,
-        typer.Option(help="A packaged recipe, or a YAML file of yours; see `ranp train`."),
+        typer.Option(help="A packaged recipe, or your own YAML file; see `ranp train`."),
     ] = None
     train: Annotated[
         str | None,
@@ -73,7 +73,7 @@ class TrainingOptions(RecipeOptions):
     ] = None
     length: Annotated[
         int | None,
-        typer.Option(min=1, help="Check-ins of a whole training; a recipe knows its own."),
+        typer.Option(min=1, help="Number of check-ins of a whole training; a recipe sets its own."),
     ] = None
     data: Annotated[
         str | None,

@@ -39,18 +39,18 @@ def command(
         Literal["both", "train", "inference"], typer.Option(help="What to measure.")
     ] = "both",
     optimize: Annotated[
-        bool, typer.Option("--optimize", help="Put both networks through ranp.optimize first.")
+        bool, typer.Option("--optimize", help="Apply ranp.optimize to both networks first.")
     ] = False,
     repetitions: Annotated[int, typer.Option(min=1, help="Timed runs of each network.")] = 3,
     threads: Annotated[int | None, typer.Option(min=1, help="Compute threads.")] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Measure although others use the machine.")
+        bool, typer.Option("--force", help="Measure even if the machine is busy.")
     ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", help="Directory for bench.json and bench.png.")
     ] = None,
 ) -> None:
-    """Measure the full against the slim network: training step, inference, memory."""
+    """Measure full and slim network side by side: training step, inference, memory."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler, which sees memory, talks a lot
     import torch
 

@@ -29,7 +29,7 @@ def command(
     methods: Annotated[
         str,
         typer.Option(
-            help="Comma-separated names of `ranp methods`, and full; with --train also race."
+            help="Comma-separated names from `ranp methods`, and full; with --train also race."
         ),
     ] = DEFAULT_METHODS,
     budget: Annotated[
@@ -42,16 +42,16 @@ def command(
     seeds: Annotated[int, typer.Option(min=1, help="Number of runs of each method.")] = 3,
     coupling: Annotated[
         Coupling | None,
-        typer.Option(help="How tied channels are decided, with --train; by default as in prune."),
+        typer.Option(help="Rule for tied channels, with --train; by default as in prune."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Directory for results and runs; by default below out/.")
     ] = None,
 ) -> None:
-    """Bring methods to the same cost, train them from several seeds, and test the differences.
+    """Compare methods at the same cost: train with several seeds, and test the differences.
 
-    Stopped at any time, the same command goes on; started several times, the processes share the
-    work out.
+    You can stop it at any time; the same command continues. Start it several times, and the
+    processes share the work.
     """
     from ranp.experiments.evaluation import write_comparison
     from ranp.report.comparison_tables import terminal

@@ -61,7 +61,7 @@ def verify(
         int | None, typer.Option(min=1, help="Processes; by default one per core.")
     ] = None,
 ) -> None:
-    """Read every case once and list all that is wrong; exit code 4 if anything is."""
+    """Read every case once and list all problems; exit code 4 if there are any."""
     from ranp import datasets
 
     with _progress(output, f"verifying {kind}") as (bar, task):
@@ -92,7 +92,7 @@ def show(
         int | None, typer.Option(help="Edge of grids, crops or frames; the kind's own by default.")
     ] = None,
 ) -> None:
-    """Draw a few cases, evenly spread over a split, as the network will get them."""
+    """Draw a few cases, evenly spread over a split, as the network sees them."""
     from ranp.datasets import draw_cases, find_dataset, open_cases
 
     opened = open_cases(kind, directory, split, size=size)

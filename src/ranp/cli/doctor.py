@@ -21,10 +21,10 @@ def command(
         list[str] | None, typer.Option(help="With --memory: only this network; may be repeated.")
     ] = None,
     device: Annotated[
-        Device | None, typer.Option(help="With --memory: where; CUDA if there is one here.")
+        Device | None, typer.Option(help="With --memory: device; by default cuda if available.")
     ] = None,
 ) -> None:
-    """Explain the machine: device, threads, known traps with their measured cost, what to do."""
+    """Show device, threads, and known traps with their measured cost and what to do."""
     if memory:
         _check_memory(device, network, output)
     else:

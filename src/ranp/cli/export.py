@@ -51,10 +51,10 @@ def command(
     output: Output,
     input_shape: InputOption = None,
     dynamic: Annotated[
-        bool, typer.Option("--dynamic", help="Take other batch sizes and volumes too.")
+        bool, typer.Option("--dynamic", help="Let the file take other batch and volume sizes.")
     ] = False,
     time: Annotated[
-        bool, typer.Option("--time", help="Measure it beside PyTorch, in turns.")
+        bool, typer.Option("--time", help="Time the file and PyTorch alternately.")
     ] = False,
     repetitions: Annotated[int, typer.Option(min=1, help="Timed runs of each.")] = 7,
 ) -> None:

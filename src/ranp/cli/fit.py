@@ -34,7 +34,7 @@ class StepOptions:
     batch: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Samples per training step; as in a loader of yours, or 1, by default."
+            min=1, help="Samples per training step; by default your loader's batch size, or 1."
         ),
     ] = None
     input_shape: Annotated[
@@ -50,7 +50,7 @@ class StepOptions:
         bool, typer.Option("--recompute", help="Train with activation checkpointing.")
     ] = False
     device: Annotated[
-        Device | None, typer.Option(help="What memory is predicted for; CUDA if there is one here.")
+        Device | None, typer.Option(help="Device to predict memory for; cuda if available.")
     ] = None
 
     def step(self, batch: int, sample: tuple[int, ...]) -> TrainingStep:
@@ -75,10 +75,10 @@ def command(
     scores: ScoresOption = None,
     out: OutOption = None,
 ) -> None:
-    """Prune a network just as much as it takes to keep a budget.
+    """Prune a network just enough to keep its budgets.
 
-    Memory is predicted, nothing is allocated that does not fit. Scoring uses smaller volumes than
-    training where those would be slow; `--size` sets their edge.
+    Memory is predicted, so nothing is allocated that does not fit. If scoring at the training size
+    would be slow, smaller volumes are used; `--size` sets their edge.
     """
     from ranp.cli._scoring import ScoringListener, fit_without, keep_interrupted, open_source
     from ranp.fitting import DoesNotFit, choices_to_try, fit_network, loss_by_output

@@ -30,16 +30,16 @@ class PlanOptions:
         float | None, typer.Option(help="Share of neurons to remove, instead of budgets.")
     ] = None
     method: Annotated[
-        str, typer.Option(help="See `ranp methods`; race trains several a little, keeps the best.")
+        str, typer.Option(help="See `ranp methods`; race trains several, keeps the best.")
     ] = "ranp-f"
     coupling: Annotated[
         Coupling | None,
-        typer.Option(help="How channels that are tied by additions are decided."),
+        typer.Option(help="Rule for channels that are tied by additions."),
     ] = None
     floor: FloorOption = None
     candidates: Annotated[
         str | None,
-        typer.Option(help="Methods that race, separated by commas; the first must be beaten."),
+        typer.Option(help="Comma-separated methods that race, first the one to beat."),
     ] = None
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Epochs of the training that follows a race.")
@@ -51,12 +51,12 @@ class PlanOptions:
         float | None,
         typer.Option(help="Maximum cost of a race, as a share of the training; by default 0.05."),
     ] = None
-    fold: Annotated[
-        str, typer.Option(help="Fold whose training cases are scored with, or all.")
-    ] = "0"
+    fold: Annotated[str, typer.Option(help="Fold whose training cases to score with, or all.")] = (
+        "0"
+    )
     batches: Annotated[int, typer.Option(min=1, help="Batches to score with.")] = 8
     out_plans: Annotated[
-        str | None, typer.Option(help="Name of the slim plans; PLANS_ranp if not given.")
+        str | None, typer.Option(help="Name of the slim plans; by default PLANS_ranp.")
     ] = None
     trainer: Annotated[str, typer.Option("-tr", "--trainer", help="nnU-Net's trainer class.")] = (
         "nnUNetTrainer"

@@ -23,7 +23,7 @@ def command(
     out: Annotated[Path, typer.Option("--out", help="File for the plan.")] = Path("plan.json"),
     data: LoaderOption = None,
 ) -> None:
-    """Decide from scores which neurons are kept."""
+    """Decide which neurons to keep, from scores."""
     from ranp.files import ensure_directory
     from ranp.pipeline import Scoring, make_chooser, make_plan
     from ranp.pruning import Scores

@@ -43,10 +43,10 @@ def command(
     ] = False,
     out: OutOption = None,
 ) -> None:
-    """Prune a network before training and say what it costs then.
+    """Prune a network before training, and print its costs before and after.
 
-    Say how much by what it may cost: --flops 10%, --params 3M, --memory 8GiB (of a training step
-    with --batch; `ranp fit` has more to say of how it is trained).
+    Set one or more budgets: --flops 10%, --params 3M, --memory 8GiB (the peak of a training step
+    with --batch; `ranp fit` has more options for the training step).
     """
     from ranp.cli._scoring import ScoringListener, fit_without, keep_interrupted, open_source
     from ranp.fitting import TrainingStep, choice_for, loss_by_output, prune_network

@@ -22,22 +22,20 @@ def command(
     training: TrainingOptions,
     output: Output,
     budget: Annotated[
-        str, typer.Option(help="What the slim network may cost: flops=10%, params=1e6.")
+        str, typer.Option(help="Budget of the slim network: flops=10%, params=1e6.")
     ] = "flops=10%",
     candidates: Annotated[
         str,
-        typer.Option(
-            help="Comma-separated names of `ranp methods`; the others must beat the first."
-        ),
+        typer.Option(help="Comma-separated names from `ranp methods`, first the one to beat."),
     ] = "default",
     seed: SeedOption = 0,
     out: Annotated[Path, typer.Option(help="Directory for the runs and the plan.")] = Path(
         "out/race"
     ),
 ) -> None:
-    """Train several allocations of one cost a little, and keep the best.
+    """Train several slim networks of the same cost for a short while, and keep the best.
 
-    Stopped at any time, the same command goes on.
+    You can stop it at any time; the same command continues.
     """
     from ranp.resources.budgets import split_budgets
     from ranp.trials.race import race

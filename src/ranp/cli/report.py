@@ -17,12 +17,12 @@ def command(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", help="HTML file to write; by default report.html beside the run's files."
+            "--out", help="HTML file to write; by default report.html next to the run's files."
         ),
     ] = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Write a report as one HTML file that needs no network."""
+    """Write a report as one HTML file that works offline."""
     from ranp.report.page import write_report
 
     page = write_report(run, out)

@@ -44,7 +44,7 @@ def command(
         bool, typer.Option("--list", help="List all tables and figures, and exit.")
     ] = False,
 ) -> None:
-    """Make a table or figure of the paper, beside the paper's own figures."""
+    """Reproduce a table or figure of the paper, next to the paper's own figures."""
     from ranp.experiments.reproduce import EXPERIMENTS, find_experiment
     from ranp.experiments.reproduce.scales import find_data_sets
 

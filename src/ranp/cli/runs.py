@@ -14,7 +14,7 @@ from ranp.cli._options import Output, grouped
 def command(
     output: Output,
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Where run directories lie.")
+        Path, typer.Argument(metavar="DIR", help="Directory that contains the runs.")
     ] = Path("runs"),
 ) -> None:
     """List runs with their results."""

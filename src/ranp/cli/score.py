@@ -36,11 +36,11 @@ def command(
     ),
     method: Annotated[
         list[str] | None,
-        typer.Option(help="A method the scores must serve; may be repeated. See `ranp methods`."),
+        typer.Option(help="Method to score for, see `ranp methods`; may be repeated."),
     ] = None,
     batch: BatchOption = 1,
     seed: SeedOption = 0,
-    resume: Annotated[bool, typer.Option(help="Go on from what --out holds already.")] = False,
+    resume: Annotated[bool, typer.Option(help="Continue from the scores in --out.")] = False,
     protect: ProtectOption = None,
 ) -> None:
     """Score every neuron of a network, once, before training."""

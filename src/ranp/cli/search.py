@@ -32,7 +32,7 @@ def command(
         Literal["paper", "coupled"],
         typer.Option(
             help="paper: each layer's own mask keeps a neuron (Algorithm 2); coupled: each layer "
-            "of the slim network does, as `ranp prune` asks."
+            "of the slim network does, as in `ranp prune`."
         ),
     ] = "paper",
 ) -> None:

@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 @grouped
 def command(
     recipe: Annotated[
-        str, typer.Argument(metavar="RECIPE", help="A packaged recipe, or a YAML file of yours.")
+        str, typer.Argument(metavar="RECIPE", help="A packaged recipe, or your own YAML file.")
     ],
     changing: RecipeOptions,
     output: Output,
     data: DataOption = None,
     plan: Annotated[
-        Path | None, typer.Option(help="Slim the network by this plan, from `ranp prune`.")
+        Path | None, typer.Option(help="Apply this plan, from `ranp prune`, first.")
     ] = None,
     transfer: Annotated[
         bool,
-        typer.Option("--transfer", help="The plan is of another data set: other inputs, classes."),
+        typer.Option("--transfer", help="The plan is for another data set: adapt inputs, classes."),
     ] = False,
     method: Annotated[
         str | None, typer.Option(help="Prune first; see `ranp methods`.", callback=refuse_race)
@@ -46,7 +46,7 @@ def command(
         Path | None, typer.Option(help="The run directory; by default below runs/.")
     ] = None,
     resume: Annotated[
-        Literal["auto"] | None, typer.Option(help="auto: go on, if the run directory holds a run.")
+        Literal["auto"] | None, typer.Option(help="auto: continue a run in the run directory.")
     ] = None,
     devices: Annotated[int, typer.Option(min=1, help="GPUs (or CPU processes) per node.")] = 1,
     nodes: Annotated[int, typer.Option(min=1, help="Number of machines (torchrun or SLURM).")] = 1,
@@ -54,7 +54,7 @@ def command(
         bool, typer.Option("--print-config", help="Print the resolved settings and exit.")
     ] = False,
 ) -> None:
-    """Train a network, full or pruned first, and write its record."""
+    """Train a full or slim network, and write its record."""
     if plan is not None and (method is not None or sparsity is not None):
         raise UsageError("--plan says what to keep; leave out --method and --sparsity")
     if transfer and plan is None:

@@ -174,34 +174,35 @@ def compare(
     recompute: bool = False,
     tell: Callable[[str], None] = print,
 ) -> LoopComparison:
-    """Compare methods at one cost, with the user's own network and training loop.
+    """Compare methods at the same cost, with your own network and training loop.
 
-    Stopped at any time, the same call goes on; started several times, processes share the work.
+    You can stop it at any time: the same call continues where it was. Started several times,
+    the processes share the work.
 
     Args:
-        build: Returns the full network.
+        build: Function that returns the full network.
         train: `train(model, seed)` trains a network and yields a metric at every check-in: a
-            number, higher is better, or numbers by name such as `{"dice": 0.81, "loss": 0.4}`, of
-            which the first that is not "loss" counts. The last one is the result.
-        methods: Names out of `ranp.METHODS`, "full" for the network as it is, and "race" for the
+            number (higher is better), or a mapping such as `{"dice": 0.81, "loss": 0.4}`, whose
+            first name other than "loss" is the metric. The last value is the result.
+        methods: Names in `ranp.METHODS`, "full" for the unpruned network, or "race" for the
             winner of a race (see `ranp.race`).
-        budget: What the slim networks may cost, such as `{"flops": "10%"}`; or several of them.
-        seeds: Number of runs of each.
+        budget: Budget of the slim networks, such as `{"flops": "10%"}`; or a list of budgets.
+        seeds: Number of runs of each method.
         score_with: Loader and `loss(output, target)` to score with, for methods that need data.
-        example_input: What to trace the network with and count its costs at; the first batch's
+        example_input: Input to trace the network with and to count costs at; the first batch's
             input if None.
-        name: What the training is called in the store; the function's name if None. Runs of
-            another name are other runs: change it when the data or the training changes.
+        name: Name of the training in the store; the function's name if None. Change it when the
+            data or the training changes: runs with another name are computed anew.
         lam: lambda of Eq. 10; 11 if None.
-        coupling: How channels that are tied by additions are decided; as in `prune` if None.
-        floor: Minimum number of neurons of every layer, or "auto" for what the network needs; as in
+        coupling: Rule for channels that are tied by additions; as in `prune` if None.
+        floor: Minimum number of neurons in every layer, or "auto" for what the network needs; as in
             `prune` if None.
-        length: Check-ins of a whole training; a race must know it.
+        length: Number of check-ins of a whole training; needed for "race".
         cost: Maximum cost of a race, as a share of the training that follows.
         candidates: Candidates of a race.
-        out: Directory of the runs.
-        jobs: Processes that train, or "slurm".
-        recompute: Whether runs that another training function computed are computed again.
+        out: Directory for the runs.
+        jobs: Number of processes that train, or "slurm".
+        recompute: Whether to compute runs again that another version of the training function made.
         tell: Called with a line before each run, and for methods that cannot reach a budget.
     """
     names = checked_methods(methods, also=(RACE,))

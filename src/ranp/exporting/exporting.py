@@ -40,8 +40,8 @@ class Exported:
         parameters: Number of parameters of the network.
         difference: Largest difference between outputs of file and network, as a share of the
             largest output, over all inputs that were tried.
-        inputs: Sizes by name of the input; a size that may vary is a name too.
-        versions: Versions of what wrote and checked the file; for ONNX the opset too.
+        inputs: Shape of every input by name; a size that may vary is given by a name.
+        versions: Versions of the packages that wrote and checked the file; for ONNX also the opset.
     """
 
     path: Path
@@ -68,17 +68,18 @@ def export(
 ) -> Exported:
     """Write a network to a file that runs without its code, and without ranp.
 
-    The file is opened again and run on random inputs before it gets its name. It is not kept if
+    Before it gets its name, the file is loaded again and run on random inputs. It is not kept if
     its outputs differ from the network's in eval mode by more than 1e-4 of the largest output.
 
     Args:
         model: Any network on the CPU, full or slim; it is not changed.
         example_input: A tensor, a shape, or the arguments of the network's forward.
-        path: Ends in `.onnx`, for onnxruntime and others, or in `.pt2`, for `torch.export.load`.
+        path: File name that ends in `.onnx` (for onnxruntime and others) or in `.pt2` (for
+            `torch.export.load`).
         format: "onnx" or "pt2", if the suffix of the path does not say so.
-        dynamic: Whether the file takes other batch sizes and spatial sizes too, as far as the
+        dynamic: Whether the file should take other batch and spatial sizes too, as far as the
             network does.
-        plan: Plan that the network was slimmed by, to be named in the file.
+        plan: Plan of the slim network, to record in the file.
 
     Raises:
         TraceError: The network does something that cannot be exported.

@@ -34,7 +34,7 @@ _UNSURE = 0.02  # a standard error of a time from which on it is said
 
 @dataclass(frozen=True, repr=False)
 class Fit(Result, Fitted):
-    """A network that keeps its budgets, and how it was fitted."""
+    """A slim network that keeps its budgets, and how it was fitted."""
 
     def save(self, directory: str | Path, **about: Any) -> Path:
         """Write what `Result.save` writes, with the step that was fitted and its budgets."""

@@ -44,7 +44,7 @@ def build_graph(
     protect: Iterable[str] = (),
     switches: Mapping[str, Iterable[Any]] | None = None,
 ) -> ChannelGraph:
-    """Find out which channels of a model belong together.
+    """Find which channels of a model must be kept or removed together.
 
     The model is traced on fake tensors in eval and in train mode (deep supervision heads exist in
     only one of them), so neither data nor memory is needed, and the model is not changed. Then a
@@ -56,10 +56,10 @@ def build_graph(
         model: Any module.
         example_input: A tensor, a shape, a sequence of arguments, or a mapping of keyword
             arguments; only shapes matter.
-        protect: Names of layers (or patterns such as "decoder.*") whose neurons must all stay.
-        switches: Attributes that decide which layers the forward reaches, and all the values that
-            they will have: `{"decoder.deep_supervision": (True, False)}`. The model is traced
-            with each, so that the slim one can be switched too.
+        protect: Names of layers, or patterns such as "decoder.*", that keep all neurons.
+        switches: Attributes that decide which layers the forward pass calls, and all their values:
+            `{"decoder.deep_supervision": (True, False)}`. The model is traced with each, so that
+            the slim one can be switched too.
 
     Raises:
         TraceError: The forward fails, or uses an operation that has no rule.

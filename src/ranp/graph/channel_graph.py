@@ -46,18 +46,18 @@ class Layer:
 
 @dataclass(frozen=True)
 class ChannelGraph:
-    """Which channels of a network belong together. All arrays hold numbers of channel classes.
+    """Which channels of a network belong together. All arrays hold indices of channel classes.
 
     Attributes:
         layers: Convolutions and linear layers by module name, in order of execution.
         tensors: For every parameter and buffer and each of its dimensions, the class of each slot;
             None where the dimension never shrinks.
         shapes: Shape, dtype and device of every parameter and buffer.
-        pinned: Why a class cannot be removed; classes that are not in it can.
+        pinned: Why a class cannot be removed; classes that are not listed can be.
         classes: Number of channel classes.
         calls: Calls of leaf modules in eval mode.
         contractions: Convolutions and matrix products in eval mode.
-        inputs: What the network was traced with.
+        inputs: The inputs that the network was traced with.
         notes: Findings of trial slimming, as sentences.
         passes: Recorded operations of each forward that was traced.
         switches: Attributes that were switched to reach more layers, and their values.

@@ -127,7 +127,7 @@ def register_method(method: Method) -> Method:
     """Add a method to the table.
 
     Raises:
-        UsageError: There is another of that name.
+        UsageError: The name is already taken.
     """
     return register(METHODS, method.name, method, "method")
 

@@ -147,7 +147,7 @@ def register_resource(resource: Resource) -> Resource:
     """Add a resource, for `resource=` of Eq. 10 and for budgets.
 
     Raises:
-        UsageError: There is another of that name.
+        UsageError: The name is already taken.
     """
     return register(RESOURCES, resource.name, resource, "resource")
 

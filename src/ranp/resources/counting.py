@@ -165,14 +165,14 @@ def count(
     *,
     convention: Convention = "paper",
 ) -> Costs:
-    """Count what a network costs.
+    """Count the FLOPs, parameters and activation memory of a network.
 
     Args:
         model: The full network.
-        graph: Its channel graph, or an example input or its shape to trace it with.
-        alive: Which channel classes live; all if not given. The result is what counting the slim
-            network itself would give.
-        convention: How operations are counted: "paper", "appendix" or "macs".
+        graph: Its channel graph, or an example input or shape to trace it with.
+        alive: Channel classes to keep; all if None. The result equals that of counting the slim
+            network itself.
+        convention: How to count operations: "paper", "appendix" or "macs".
     """
     if not isinstance(graph, ChannelGraph):
         graph = build_graph(model, graph)

@@ -193,21 +193,21 @@ def predict_training_memory(
 ) -> TrainingMemory:
     """Predict the memory of a training step, at any size, without allocating it.
 
-    A loss that decides by values of the output (or leaves PyTorch, for SciPy say) cannot be
-    followed: a `LossNotCounted` warning says so, and the peak has a margin of `LOSS_MARGIN` times
-    the size of the outputs in its place.
+    A loss that branches on values of the output, or leaves PyTorch (for SciPy, say), cannot be
+    traced. Then a `LossNotCounted` warning says so, and the peak includes a margin of `LOSS_MARGIN`
+    times the size of the outputs instead.
 
     Args:
         model: Any module; it is not changed.
-        example_input: A batch, or its shape; that of a sample is taken as a batch of one.
+        example_input: A batch, or its shape; the shape of a sample means a batch of one.
         optimizer: "sgd", "momentum", "adam", "adamw" or "amsgrad".
-        loss: `loss(output)` -> scalar tensor; the mean of all outputs if not given.
-        forward: `forward(model, batch)` -> scalar tensor, instead of `loss`;
-            `example_input` is the batch then, as it is.
-        precision: "32", or mixed precision "bf16" or "16": activations are half as wide, weights
-            stay float32.
-        recompute: With activation checkpointing (see `ranp.recompute.checkpointed`).
-        device: "cpu" or "cuda", whether there is one here or not; where the model is if not given.
+        loss: `loss(output)` -> scalar tensor; the mean of all outputs if None.
+        forward: `forward(model, batch)` -> scalar tensor, instead of `loss`; `example_input` is
+            then the batch.
+        precision: "32", or mixed precision "bf16" or "16": activations take half the memory,
+            weights stay float32.
+        recompute: Whether to use activation checkpointing (see `ranp.recompute.checkpointed`).
+        device: "cpu" or "cuda" (which need not be available here); the model's device if None.
             PyTorch's "meta" stands for CUDA.
 
     Raises:

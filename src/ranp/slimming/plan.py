@@ -48,12 +48,12 @@ class Plan:
 
     Attributes:
         layers: Every convolution and linear layer by module name.
-        shapes: Parameters and buffers of the full network, by name: what the plan fits.
-        inputs: What the network was traced with.
+        shapes: Shapes of the parameters and buffers of the full network, by name.
+        inputs: The inputs that the network was traced with.
         method: The name of the method.
-        settings: Sparsity, lambda, seed and all else the choice depends on.
-        costs: Resources of the full and of the slim network.
-        protect: Layers that the user protected.
+        settings: Sparsity, lambda, seed and everything else that the choice depends on.
+        costs: Costs of the full and of the slim network.
+        protect: Names and patterns of protected layers.
         switches: Attributes of the network that may be switched (see `ranp.graph.build_graph`).
         network: Name of the network on the command line, if it has one.
         versions: Versions of the software that made the plan.
@@ -139,15 +139,15 @@ class Plan:
 
         Args:
             model: An instance of the network that the plan was made for.
-            init: "fresh" (Glorot-normal), "orthogonal", or "keep" the model's own weights.
-            seed: Seed of new weights.
+            init: "fresh" (Glorot-normal), "orthogonal", or "keep" to copy the model's own weights.
+            seed: Seed of fresh weights.
             transfer: Whether the first layer may take another number of input channels and the
-                last give another number of classes (the paper's transfer between data sets).
-            example_input: What to trace the model with, if not what the plan was made with.
-            graph: The model's channel graph, if there is one already: then nothing is traced.
+                last layer have another number of classes (the paper's transfer between data sets).
+            example_input: Input to trace the model with; the plan's own if None.
+            graph: Channel graph of the model, if you have traced it already.
 
         Raises:
-            IntegrityError: The model is not the plan's; the first layer that differs is named.
+            IntegrityError: The plan is for another network; the message names the first difference.
         """
         model = unwrap(model)
         if not transfer:
@@ -172,7 +172,7 @@ class Plan:
             )
 
     def alive(self, graph: ChannelGraph, *, transfer: bool = False) -> Alive:
-        """Return the living channel classes of a graph of the plan's network."""
+        """Return which channel classes of a graph of the plan's network are kept."""
         unknown = self.layers.keys() ^ graph.layers.keys()
         if unknown:
             name = next(n for n in [*self.layers, *graph.layers] if n in unknown)

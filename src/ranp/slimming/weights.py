@@ -14,7 +14,7 @@ from ranp.graph import named_tensors, shape_difference, tensor_shapes, unwrap
 
 
 def save_weights(model: nn.Module, path: str | Path) -> None:
-    """Write a model's parameters and buffers, shared ones once, atomically."""
+    """Save the parameters and buffers of a model to a safetensors file, atomically."""
     save_tensors(path, dict(named_tensors(model)), {"kind": "weights", **marks(model)})
 
 
@@ -44,11 +44,11 @@ _MARKS = "_ranp_belongs_to"
 
 
 def load_weights(model: nn.Module, path: str | Path) -> None:
-    """Read weights into a model of the same shapes.
+    """Load weights into a model with the same shapes.
 
     Raises:
-        IntegrityError: The file is damaged or of another model; the first difference is named, and
-            the model is not changed.
+        IntegrityError: The file is damaged or belongs to another model. The message names the first
+            difference, and the model is not changed.
     """
     tensors, metadata = load_tensors(path, "weights")
     if metadata.get("kind") != "weights":

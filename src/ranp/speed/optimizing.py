@@ -124,28 +124,29 @@ def optimize(
     keep_memory: bool = False,
     cache: TimingCache | None = None,
 ) -> nn.Module:
-    """Make a network compute the same in less time on this machine.
+    """Make a network faster on this machine, with the same results.
 
-    What is tried: a memory layout with the channels last, and ways of upsampling, pooling and
-    softmax that suit it, other ways to compute each convolution and its gradients, what comes after
-    a convolution computed with it (inference: batch norms, a softmax at the end). Whatever is not
-    faster when measured here, or gives another result (beyond 1e-5), is not kept.
+    Tries a channels-last memory layout with suitable upsampling, pooling and softmax; other ways to
+    compute each convolution and its gradients; and fusing what follows a convolution (for
+    inference: batch norms, a softmax at the end). Keeps only what is faster when measured here and
+    gives the same result (within 1e-5).
 
-    In train mode parameters, buffers and their names stay as they are: checkpoints and weights
-    fit both ways, and plans are made of the network as given. A network for inference has its
-    batch norms folded in, and is not for training.
+    For training, parameters, buffers and their names stay the same, so checkpoints and weights can
+    be exchanged with the original network. Make plans from the original network. A network for
+    inference has its batch norms folded in and cannot be trained.
 
     Args:
-        model: Any module that takes one tensor; it is not changed. Make the optimizer of the
-            network that comes back, whose parameters are copies.
-        example_input: A batch as it will be, or its shape: what is fastest depends on it.
+        model: Any module that takes one tensor; it is not changed. Create your optimizer from the
+            returned network, whose parameters are copies.
+        example_input: A batch of the size you will use, or its shape: what is fastest depends on
+            it.
         mode: "train" or "inference".
-        keep_memory: Also let the whole process keep freed memory from now on, which makes large
+        keep_memory: Whether the whole process keeps freed memory from now on, which makes large
             volumes faster; `ranp.speed.return_freed_memory` undoes it.
-        cache: Where measured times of convolutions are kept; the user's cache if not given.
+        cache: Directory for measured times of convolutions; the user's cache if None.
 
     Returns:
-        The network; `optimization_of` returns what was done.
+        The faster network; `optimization_of` returns what was done.
     """
     check_one_of("mode", mode, MODES)
     model = unwrap(model)

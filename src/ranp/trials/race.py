@@ -92,18 +92,18 @@ class RaceResult:
     Attributes:
         winner: Name of the winning candidate.
         allocation: Its network.
-        rungs: Standing at every rung.
+        rungs: Ranking at every rung.
         refined: Refinements of the winner that were tried, and the check-in at which each fell
             behind; None for one that won.
-        challenger: The best of the last rung, if it is not the first candidate.
+        challenger: The best candidate of the last rung, if it is not the first one.
         confirmed: Whether the challenger was clearly ahead over both seeds.
-        curves: What the trainings yielded.
-        again: The same with the other seed, of those that met a second time.
-        widths: Neurons of every layer.
+        curves: Metrics that the trainings yielded.
+        again: The same with the second seed, for the networks in the final.
+        widths: Number of neurons in every layer.
         left_out: Candidates that could not race, and why.
-        stated: Most that the race could cost, as a share of the training that follows; candidates
-            have one budget, so shares of check-ins are shares of FLOPs.
-        spent: What it cost, the same.
+        stated: Maximum cost of the race, as a share of the training that follows. All candidates
+            have the same budget, so shares of check-ins are shares of FLOPs.
+        spent: Actual cost, in the same unit.
         cpu_seconds: CPU time that it took.
     """
 
@@ -390,34 +390,34 @@ def race(
     out: str | Path = "out/race",
     tell: Callable[[str], None] = print,
 ) -> RaceResult:
-    """Race allocations of one cost on the user's own data, and return the winner's plan.
+    """Train several slim networks of the same cost for a short while, and return the best.
 
-    All candidates are brought to the budget and trained a little; the worse half is dropped rung
-    by rung: who is far behind by the metric, then by the training loss. The first candidate stays
-    unless the winner is clearly ahead of it over two seeds: by a tenth of the metric, or by a tenth
-    of the loss at no lower metric. Then a few refinements of the winner are tried. Killed, the same
-    call goes on.
+    All candidates are brought to the budget. On every rung the worse half is dropped: first those
+    far behind in the metric, then those with the higher training loss. The first candidate stays
+    unless another is clearly ahead over two seeds: by a tenth of the metric, or by a tenth of the
+    loss at no lower metric. Then a few refinements of the winner are tried. You can stop a race at
+    any time: the same call continues where it was.
 
     Args:
-        build: Returns the full network.
-        train: Trains a network and yields at check-ins (see `compare`).
-        budget: What the slim network may cost, such as {"flops": "10%"}.
-        length: Check-ins of the whole training that follows.
-        candidates: Names out of `ranp.METHODS`, first the one that others must beat, then the most
-            promising; the default ones begin with RANP by the resource that is budgeted (ranp-f,
-            ranp-m, ranp-p) if `score_with` is given, and with thin, followed by other rules that
-            need no data, if it is not.
-        cost: Most that the race may cost, as a share of the training that follows, in FLOPs.
-        seed: Seed of scores, fresh weights and trainings; the second meeting has the next one.
+        build: Function that returns the full network.
+        train: Trains a network and yields a metric at every check-in (see `compare`).
+        budget: Budget of the slim network, such as {"flops": "10%"}.
+        length: Number of check-ins of the whole training that follows.
+        candidates: Names in `ranp.METHODS`: first the one to beat, then the most promising. The
+            default begins with RANP for the budgeted resource (ranp-f, ranp-m, ranp-p) if
+            `score_with` is given, and otherwise with thin, followed by other rules that need no
+            data.
+        cost: Maximum cost of the race, as a share of the training that follows, in FLOPs.
+        seed: Seed of scores, fresh weights and trainings; the final also uses the next one.
         score_with: Loader and `loss(output, target)` to score with.
-        example_input: What to trace the network with; the first batch's input if None.
-        name: What the training is called in the store; the function's name if None.
+        example_input: Input to trace the network with; the first batch's input if None.
+        name: Name of the training in the store; the function's name if None.
         lam: lambda of Eq. 10; 11 if None.
-        coupling: How channels that are tied by additions are decided; as in `prune` if None.
-        floor: Least number of neurons that every layer keeps, or "auto"; as in `prune` if None.
-        step: How the network is trained, for a budget of memory.
-        out: Directory of the runs.
-        tell: Called with lines that say what the race costs at the most, and how it goes.
+        coupling: Rule for channels that are tied by additions; as in `prune` if None.
+        floor: Minimum number of neurons in every layer, or "auto"; as in `prune` if None.
+        step: How the network is trained, for a memory budget.
+        out: Directory for the runs.
+        tell: Called with lines of progress, the first of which states the maximum cost.
     """
     budgets = parse_budgets(budget)
     if len(budgets) != 1:
