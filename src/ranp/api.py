@@ -18,6 +18,7 @@ from ranp.fitting import (
     prune_network,
 )
 from ranp.fitting.machine import default_device
+from ranp.fitting.target import example_at
 from ranp.graph import ChannelGraph, ExampleInput, build_graph, split_batch, unwrap
 from ranp.peeking import peek
 from ranp.progress import ScoringBar
@@ -231,7 +232,8 @@ def prune(
         resource: Resource that Eq. 10 reweights by, if not the method's own (see `plan`).
         forward: `forward(model, batch)` -> scalar tensor, instead of `loss`.
         example_input: Input to trace the model with and to count its costs at, possibly larger
-            than what is scored with; one sample of the first batch's input if None.
+            than what is scored with; if None one sample of the first batch's input, or of what
+            `forward` calls the model with.
         batches: Maximum number of batches to score; None for all of the loader. "auto" stops when
             the kept neurons no longer change, after at most 16 batches.
         per: Whether whole batches are scored, or their samples one by one (see `score`).
@@ -444,8 +446,9 @@ def fit(  # noqa: D417
         recompute=recompute,
         device=device or default_device(),
     )
+    example = example_at(model, forward, peeked.first, step)
     traced = pipeline.trace(
-        model, peeked, example_input=(1, *step.sample), protect=protect, switches=switches
+        model, peeked, example_input=example, protect=protect, switches=switches
     )
     scored: dict[str, Any] = {"per": per, "weights": weights, "seed": seed, "scores": scores}
     scoring = _scoring(loss, forward, batches, needs_data=needs_data, **scored)

@@ -24,7 +24,7 @@ from ranp.experiments.matching import (
     distinct,
 )
 from ranp.graph import ExampleInput
-from ranp.pruning import Choice, Coupling, Floor, find_method
+from ranp.pruning import Choice, Coupling, Floor, Forward, find_method
 from ranp.report.comparison_tables import terminal
 from ranp.resources.budgets import Amount, Budget
 from ranp.trials.allocating import Allocation, Allocator, Unreachable
@@ -161,6 +161,7 @@ def compare(
     ),
     seeds: int = 3,
     score_with: ScoreWith | None = None,
+    forward: Forward | None = None,
     example_input: ExampleInput | None = None,
     name: str | None = None,
     lam: float | None = None,
@@ -187,9 +188,11 @@ def compare(
             winner of a race (see `ranp.race`).
         budget: What the slim networks may cost, such as `{"flops": "10%"}`; or several of them.
         seeds: Number of runs of each.
-        score_with: Loader and `loss(output, target)` to score with, for methods that need data.
-        example_input: What to trace the network with and count its costs at; the first batch's
-            input if None.
+        score_with: Loader and `loss(output, target)` to score with, for methods that need data; the
+            loader alone with `forward`.
+        forward: `forward(model, batch)` -> scalar tensor, instead of the loss (see `race`).
+        example_input: What to trace the network with and count its costs at; if None the first
+            batch's input, or what `forward` calls the network with.
         name: What the training is called in the store; the function's name if None. Runs of
             another name are other runs: change it when the data or the training changes.
         lam: lambda of Eq. 10; 11 if None.
@@ -206,7 +209,8 @@ def compare(
     """
     names = checked_methods(methods, also=(RACE,))
     store = Store(Path(out) / "cells", code=code_fingerprint(train), recompute=recompute)
-    given: dict[str, Any] = {"score_with": score_with, "example_input": example_input, "name": name}
+    given: dict[str, Any] = {"score_with": score_with, "forward": forward, "name": name}
+    given["example_input"] = example_input
     settings: dict[str, Any] = {"lam": lam, "coupling": coupling, "floor": floor}
     allocator = make_allocator(build, train, store, **given, **settings)
     racing = None

@@ -21,6 +21,7 @@ from ranp.pipeline import Scoring, Target, Traced, trace
 from ranp.pruning import (
     Choice,
     Coupling,
+    Forward,
     LossFunction,
     Method,
     find_method,
@@ -52,7 +53,8 @@ which `power:0.25` is like."""
 DEFAULT_COST = 0.05
 """Most that a race costs, as a share of the training that follows."""
 
-ScoreWith = tuple[Iterable[Any], LossFunction]
+ScoreWith = tuple[Iterable[Any], LossFunction] | Iterable[Any]
+"""Loader and loss to score with; the loader alone beside a `forward(model, batch)`."""
 
 
 def default_candidates(budget: Budget) -> tuple[str, ...]:
@@ -69,20 +71,46 @@ def make_allocator(
     store: Store,
     *,
     score_with: ScoreWith | None = None,
+    forward: Forward | None = None,
     example_input: ExampleInput | None = None,
     name: str | None = None,
     step: TrainingStep | None = None,
     **settings: Any,
 ) -> Allocator:
     """Return what brings a network of the user's to budgets, and knows how it is trained."""
-    batches = peek(None if score_with is None else score_with[0])
+    loader, scored_by = _to_score(score_with, forward)
+    batches = peek(loader)
     with blame("the network's factory"):
         model = build()
-    traced = trace(model, batches, example_input=example_input)
+    traced = trace(model, batches, example_input=example_input, forward=forward)
     loop = Loop(store, traced.model, traced.graph, train, name=name or _training_name(train))
-    forward = None if score_with is None else make_forward(score_with[1], None)
-    scoring = Scoring(forward, until_stable=True)  # bounded: a loader may have no end
-    return Allocator(loop, batches.loader, scoring, settings, step)
+    scoring = Scoring(scored_by, until_stable=True)  # bounded: a loader may have no end
+    allocator = Allocator(loop, batches.loader, scoring, settings, step)
+    if step is None or scored_by is None:
+        return allocator
+    return replace(allocator, input_at=batch_like(scored_by, batches.first))
+
+
+def _to_score(
+    score_with: ScoreWith | None, forward: Forward | None
+) -> tuple[Iterable[Any] | None, Forward | None]:
+    """Return the loader to score with, and the function from model and batch to loss."""
+    if score_with is None:
+        if forward is not None:
+            raise UsageError("forward must have batches to score with; give score_with=loader")
+        return None, None
+    pair = score_with if isinstance(score_with, tuple) and len(score_with) == 2 else None
+    if forward is not None:
+        if pair is not None and callable(pair[1]):
+            raise UsageError("forward stands for the loss; give score_with=loader alone")
+        return score_with, make_forward(None, forward)
+    if pair is None:
+        raise UsageError(
+            "score_with must be (loader, loss), or a loader with forward=forward(model, batch), "
+            f"got {type(score_with).__name__}"
+        )
+    loader, loss = pair
+    return loader, make_forward(loss, None)
 
 
 @dataclass(frozen=True)
@@ -381,6 +409,7 @@ def race(
     cost: float = DEFAULT_COST,
     seed: int = 0,
     score_with: ScoreWith | None = None,
+    forward: Forward | None = None,
     example_input: ExampleInput | None = None,
     name: str | None = None,
     lam: float | None = None,
@@ -409,8 +438,11 @@ def race(
             need no data, if it is not.
         cost: Most that the race may cost, as a share of the training that follows, in FLOPs.
         seed: Seed of scores, fresh weights and trainings; the second meeting has the next one.
-        score_with: Loader and `loss(output, target)` to score with.
-        example_input: What to trace the network with; the first batch's input if None.
+        score_with: Loader and `loss(output, target)` to score with; a loader alone with `forward`.
+        forward: `forward(model, batch)` -> scalar tensor, instead of the loss: for several inputs,
+            batches with other names, or deep supervision.
+        example_input: What to trace the network with; if None the first batch's input, or what
+            `forward` calls the network with.
         name: What the training is called in the store; the function's name if None.
         lam: lambda of Eq. 10; 11 if None.
         coupling: How channels that are tied by additions are decided; as in `prune` if None.
@@ -423,7 +455,8 @@ def race(
     if len(budgets) != 1:
         raise UsageError(f"a race must have one budget, got {len(budgets)}")
     store = Store(Path(out) / "cells", code=code_fingerprint(Racing, build, train))
-    given: dict[str, Any] = {"score_with": score_with, "example_input": example_input, "name": name}
+    given: dict[str, Any] = {"score_with": score_with, "forward": forward, "name": name}
+    given["example_input"] = example_input
     how: dict[str, Any] = {"lam": lam, "coupling": coupling, "floor": floor, "step": step}
     allocator = make_allocator(build, train, store, **given, **how)
     names = None if candidates == "default" else candidates
