@@ -40,12 +40,12 @@ def test_a_race_from_the_command_line_goes_on_and_ends_with_a_plan(ranp, tmp_pat
 TWO = (
     *("--network", f"{FACTORIES}:TwoInputs", "--train", f"{FACTORIES}:train_two_inputs"),
     *("--data", f"{FACTORIES}:named_batches", "--forward", f"{FACTORIES}:forward"),
-    *("--budget", "flops=50%"),
+    *("--budget", "flops=50%", "--cost", "400%"),
 )
 
 
 def test_several_inputs_and_outputs_race_by_a_forward(ranp, tmp_path):
-    race = ("race", *TWO, "--length", 8, "--cost", 4, "--candidates", "ranp-f,thin")
+    race = ("race", *TWO, "--length", 8, "--candidates", "ranp-f,thin")
     outcome = ranp(*race, "--out", tmp_path, "--json")
     assert outcome.code == 0, outcome.err
     assert list(outcome.json["widths"])[:2] == ["ranp-f", "thin"]

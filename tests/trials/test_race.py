@@ -320,3 +320,31 @@ def test_a_race_to_a_memory_budget_counts_the_loss(tmp_path: Path) -> None:
     assert make_race(tmp_path, **options)[0].winner == "thin"
     with pytest.raises(InfeasibleError, match="the nearest takes"):
         make_race(tmp_path, score_with=(score_with()[0], heavy), **options)
+
+
+@pytest.mark.parametrize(
+    ("candidates", "raced", "left_out"),
+    [
+        (["power:0.25", "layerwise", "thin"], ["power:0.25", "thin"], "layerwise"),
+        (["layerwise", "thin", "power:0.25"], ["layerwise", "power:0.25"], "thin"),
+    ],
+)
+def test_of_the_same_network_the_first_candidate_or_the_known_one_races(
+    tmp_path: Path, candidates: list[str], raced: list[str], left_out: str
+) -> None:
+    found, lines = make_race(tmp_path, example_input=SHAPE, candidates=candidates, cost=4)
+    assert list(found.widths)[:2] == raced
+    same = ({"thin", "layerwise"} - {left_out}).pop()
+    assert found.left_out == {left_out: f"it is the same network as {same}"}
+    assert f"Left out, {left_out}: it is the same network as {same}" in lines
+
+
+def test_where_no_candidate_can_race_each_has_a_line_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(InfeasibleError) as caught:
+        make_race(
+            tmp_path, example_input=SHAPE, candidates=["thin", "power:0.5"], budget={"params": 20}
+        )
+    first, *reasons = str(caught.value).splitlines()
+    assert first == "no candidate can race:"
+    assert [line.split(":")[0] for line in reasons] == ["  thin", "  power"]
+    assert all("params" in line for line in reasons)

@@ -95,9 +95,9 @@ class TrainingOptions(RecipeOptions):
     input_shape: InputOption = None
     floor: FloorOption = None
     cost: Annotated[
-        float,
+        str,
         typer.Option(help="Maximum cost of a race, as a share of the training that follows."),
-    ] = 0.05
+    ] = "5%"
 
     def check(self) -> None:
         """Refuse options that contradict each other, before anything is written."""

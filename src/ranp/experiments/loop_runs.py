@@ -168,7 +168,7 @@ def compare(
     coupling: Coupling | None = None,
     floor: Floor | None = None,
     length: int | None = None,
-    cost: float = DEFAULT_COST,
+    cost: Amount = DEFAULT_COST,
     candidates: Sequence[str] | None = None,
     out: str | Path = "out/compare",
     jobs: Jobs = 1,
@@ -200,7 +200,7 @@ def compare(
         floor: Minimum number of neurons of every layer, or "auto" for what the network needs; as in
             `prune` if None.
         length: Check-ins of a whole training; a race must know it.
-        cost: Maximum cost of a race, as a share of the training that follows.
+        cost: Maximum cost of a race, as a share of the training that follows: 0.05, or "5%".
         candidates: Candidates of a race.
         out: Directory of the runs.
         jobs: Processes that train, or "slurm".

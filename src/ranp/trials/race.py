@@ -11,7 +11,7 @@ from typing import Any, Literal
 from rich.console import RenderableType
 
 from ranp.display import plain
-from ranp.errors import InfeasibleError, UsageError
+from ranp.errors import InfeasibleError, UsageError, name_settings
 from ranp.files import write_sealed_json, write_text
 from ranp.fitting import TrainingStep
 from ranp.fitting.target import batch_like, no_loss
@@ -34,7 +34,7 @@ from ranp.report.terminal import numbers, table
 from ranp.resources.budgets import Amount, Budget, parse_budgets
 from ranp.slimming import Plan
 from ranp.trials.allocating import Allocation, Allocator, Unreachable
-from ranp.trials.ladder import Ladder, Rung, Schedule, least_cost, make_schedule
+from ranp.trials.ladder import Ladder, Rung, Schedule, least_cost, make_schedule, parse_cost
 from ranp.trials.loops import Build, Line, Loop, Train, refuse_all_diverged
 from ranp.trials.source_code import code_fingerprint
 from ranp.trials.store import Store
@@ -218,7 +218,7 @@ class Racing:
         allocator: Brings candidates to a budget.
         length: Check-ins of a whole training.
         candidates: Names of methods; the default ones if None.
-        cost: Most that a race may cost, as a share of the training that follows.
+        cost: Most that a race may cost, as a share of the training that follows: 0.05, "5%".
         tell: Called with a line before candidates are chosen, with the stated cost before anything
             is trained, after every training, and at every rung.
     """
@@ -226,21 +226,21 @@ class Racing:
     allocator: Allocator
     length: int
     candidates: Sequence[str] | None = None
-    cost: float = DEFAULT_COST
+    cost: Amount = DEFAULT_COST
     tell: Callable[[str], None] = lambda text: None
 
     def run(self, budget: Budget, seed: int) -> RaceResult:
         """Race the candidates at a budget."""
-        loop = self.allocator.loop
+        loop, cost = self.allocator.loop, parse_cost(self.cost)
         choices = self._choices(budget, seed)
         if len(choices) > 1:
-            make_schedule(2, self.length, self.cost)  # a cost that allows no race, refused at once
+            make_schedule(2, self.length, cost)  # a cost that allows no race, refused at once
         noun = "candidate" if len(choices) == 1 else "candidates"
         self.tell(f"Bringing {len(choices)} {noun} to the budget")
         allocations, left_out = self._allocate_all(choices, budget)
         for name, reason in left_out.items():
             self.tell(f"Left out, {name}: {reason}")
-        schedule = make_schedule(len(allocations), self.length, self.cost)
+        schedule = make_schedule(len(allocations), self.length, cost)
         self.tell(self._stated(schedule, len(allocations)))
         runs: dict[tuple[str, bool], dict[str, Any]] = {}
 
@@ -301,8 +301,9 @@ class Racing:
         if racing == candidates:
             return stated
         return (
-            f"{stated}; all {candidates} would race at cost={least_cost(candidates, self.length)}, "
-            "or with more frequent check-ins"
+            f"{stated}; all {candidates} would race at "
+            f"{name_settings(cost=least_cost(candidates, self.length))}, or with more frequent "
+            "check-ins"
         )
 
     def _allocate_all(
@@ -311,13 +312,14 @@ class Racing:
         """Return the candidates' networks at a budget, and those left out with the reason.
 
         Where a method cannot come down to the budget, or would leave a layer too thin to be
-        trained (see `thin_layers`), it races with the floor "auto".
+        trained (see `thin_layers`), it races with the floor "auto". Of those that come to the same
+        network, the first candidate keeps its name, else thin, which everybody knows.
         """
         loop = self.allocator.loop
         allocations: dict[str, Allocation] = {}
         left_out: dict[str, str] = {}
         names: dict[Path, str] = {}
-        for choice in choices:
+        for choice in sorted(choices, key=lambda c: (c is not choices[0], c.method.name != THIN)):
             name = choice.method.name
             found = self.allocator.allocate(choice, budget)
             if isinstance(found, Unreachable) or thin_layers(loop.graph, found.alive):
@@ -333,8 +335,10 @@ class Racing:
             names[place] = name
             allocations[name] = found
         if not allocations:
-            raise InfeasibleError(f"no candidate can race: {'; '.join(left_out.values())}")
-        return allocations, left_out
+            reasons = "".join(f"\n  {name}: {reason}" for name, reason in left_out.items())
+            raise InfeasibleError(f"no candidate can race:{reasons}")
+        order = [choice.method.name for choice in choices]
+        return {name: allocations[name] for name in order if name in allocations}, left_out
 
     def _refinements(
         self, winner: str, network: Allocation, budget: Budget, seed: int
@@ -406,7 +410,7 @@ def race(
     budget: Mapping[str, Amount],
     length: int,
     candidates: Sequence[str] | Literal["default"] = "default",
-    cost: float = DEFAULT_COST,
+    cost: Amount = DEFAULT_COST,
     seed: int = 0,
     score_with: ScoreWith | None = None,
     forward: Forward | None = None,
@@ -436,7 +440,8 @@ def race(
             promising; the default ones begin with RANP by the resource that is budgeted (ranp-f,
             ranp-m, ranp-p) if `score_with` is given, and with thin, followed by other rules that
             need no data, if it is not.
-        cost: Most that the race may cost, as a share of the training that follows, in FLOPs.
+        cost: Most that the race may cost, as a share of the training that follows, in FLOPs: 0.05,
+            or "5%".
         seed: Seed of scores, fresh weights and trainings; the second meeting has the next one.
         score_with: Loader and `loss(output, target)` to score with; a loader alone with `forward`.
         forward: `forward(model, batch)` -> scalar tensor, instead of the loss: for several inputs,
