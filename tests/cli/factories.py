@@ -129,6 +129,41 @@ def wide() -> nn.Module:
     )  # fmt: skip
 
 
+class TwoInputs(nn.Module):
+    """An encoder for each of two inputs, the second by name, and outputs at two depths."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv3d(1, 12, 3, padding=1)
+        self.second = nn.Conv3d(2, 12, 3, padding=1)
+        self.head = nn.Conv3d(24, 2, 1)
+        self.deep = nn.Conv3d(12, 2, 1)
+
+    def forward(self, ct: Tensor, pet: Tensor) -> tuple[Tensor, Tensor]:
+        first, second = self.first(ct).relu(), self.second(pet).relu()
+        return self.head(torch.cat([first, second], 1)), self.deep(first)
+
+
+def named_batches() -> list[dict[str, object]]:
+    return [{"case": ["a"], "ct": x, "pet": torch.cat([x, -x], 1), "mask": y} for x, y in batches()]
+
+
+def forward(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    """The loss of two inputs and two outputs."""
+    output, deep = model(batch["ct"], pet=batch["pet"])
+    return F.cross_entropy(output, batch["mask"]) + F.cross_entropy(deep, batch["mask"]) / 2
+
+
+def train_two_inputs(model: nn.Module, seed: int) -> Iterator[dict[str, float]]:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for batch in named_batches() * 2:
+        loss = forward(model, batch)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield {"likelihood": -loss.item(), "loss": loss.item()}
+
+
 def train(model: nn.Module, seed: int) -> Iterator[dict[str, float]]:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in batches() * 2:

@@ -26,6 +26,7 @@ from ranp.report.page import write_report
 from ranp.resources.step_model import StepModel
 from ranp.resources.training_memory import LOSS_MARGIN, LossNotCounted
 from ranp.slimming import slim_model
+from tests.cli import factories
 from tests.pruning.nets import given_back
 from tests.resources.allocator import step_peak
 
@@ -484,6 +485,29 @@ def test_a_forward_is_predicted_as_the_loss_that_it_computes(model, loader, loss
     result = ranp.fit(model, named, forward=forward, memory="1GiB", **STEP)
     plain = ranp.fit(model, loader, loss, memory="1GiB", **STEP)
     assert result.figures == plain.figures
+
+
+def test_a_network_with_two_inputs_is_fitted_at_the_size_that_it_is_trained_at():
+    size, model = (1, 12, 12, 12), factories.TwoInputs()
+    larger = {
+        "ct": torch.zeros(1, *size),
+        "pet": torch.zeros(1, 2, *size[1:]),
+        "mask": torch.zeros(size, dtype=torch.long),
+    }
+    predict = partial(ranp.predict_training_memory, forward=factories.forward, device="cpu")
+    whole = predict(model, larger).peak
+    result = ranp.fit(
+        model,
+        factories.named_batches(),
+        forward=factories.forward,
+        memory="70%",
+        input=size,
+        device="cpu",
+    )
+    assert result.figures["full"]["memory"] == whole
+    assert result.figures["slim"]["memory"] <= 0.7 * whole
+    assert result.chooser.graph.inputs.shapes == ((1, *size), (1, 2, 12, 12, 12))
+    assert factories.forward(result.model, larger).isfinite()
 
 
 def test_a_loss_that_looks_at_the_output_has_a_margin_and_promises_nothing(model, loader):

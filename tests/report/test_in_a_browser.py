@@ -14,6 +14,7 @@ from ranp.report.figures import draw_retained
 from ranp.report.page import write_report
 from ranp.report.reproduction import Reproduction, render_reproduction
 from ranp.report.table import Column, ComparisonTable, Figure, Row
+from ranp.report.terminal import percent
 from ranp.resources import count
 from tests.report.conftest import SCREENSHOTS
 from tests.report.networks import make_chooser, record_of
@@ -39,7 +40,8 @@ MOVE = """((method, percent) => {
   for (const { id, dataset } of all("table[data-chart]"))
     charts[dataset.chart] = texts(`#${id} .after`);
   return {
-    live, text, charts, kept: texts("#table-neurons .after"), picture: texts("#picture .after"),
+    live, text, charts, kept: texts("#table-neurons .after"), left: texts("#table-neurons .left"),
+    shares: texts("[data-live] ~ .share"), picture: texts("#picture .after"),
     infeasible: document.getElementById("explorer").classList.contains("infeasible"),
     most: document.getElementById("feasible-label").textContent,
     milliseconds: Number(document.getElementById("explorer").dataset.milliseconds),
@@ -96,13 +98,15 @@ def test_the_slider_shows_what_the_library_computes(browser, tmp_path, name):
     assert set(methods) == {"ranp-f", "ranp-m", "weighted", "vanilla", "layerwise", "random"}
     feasible = infeasible = 0
     for method, each in methods.items():
-        for percent in ("0", "7", "12.34", "33", "50", "62", "78", "95", "100"):
-            sparsity = float(percent) / 100
-            shown = move(page, method, percent)
+        for asked in ("0", "7", "12.34", "33", "50", "62", "78", "95", "100"):
+            sparsity = float(asked) / 100
+            shown = move(page, method, asked)
             alive = each.choose(sparsity)
             kept = [int(alive[layer.neurons].sum()) for layer in chooser.graph.layers.values()]
-            assert [int(n.replace(",", "")) for n in shown["kept"]] == kept, (method, percent)
+            assert [int(n.replace(",", "")) for n in shown["kept"]] == kept, (method, asked)
             assert shown["picture"] == shown["kept"]
+            neurons = [len(layer) for layer in chooser.graph.layers.values()]
+            assert shown["left"] == list(map(percent, kept, neurons))  # 5 of 8 are 62 %, by both
             assert shown["most"] == f"{100 * each.max_sparsity():.1f} %"
             assert shown["infeasible"] == (not each.keeps_every_layer(sparsity))
             if shown["infeasible"]:
@@ -111,7 +115,11 @@ def test_the_slider_shows_what_the_library_computes(browser, tmp_path, name):
                 continue
             feasible += 1
             costs = count(chooser.model, chooser.graph, alive)
-            assert shown["live"] == costs.totals(), (method, percent)
+            assert shown["live"] == costs.totals(), (method, asked)
+            whole = count(chooser.model, chooser.graph).totals()
+            assert shown["shares"] == [
+                percent(value, whole[key], 1) for key, value in shown["live"].items()
+            ]
             check_layers(shown["charts"], record, costs)
             digits = len(shown["text"]["gflops"].partition(".")[2])
             assert digits >= 4 and shown["text"]["gflops"] == f"{costs.gflops:,.{digits}f}"

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import ranp
-from ranp.errors import UsageError
+from ranp.errors import InfeasibleError, UsageError
+from ranp.fitting import TrainingStep
 from ranp.trials.race import race
 
 SHAPE = (1, 1, 12, 12)
@@ -278,3 +279,72 @@ def test_a_cost_that_allows_no_race_is_refused_before_anything_is_scored(tmp_pat
 
     with pytest.raises(UsageError, match=r"cost must be at least 0\.2, which is what a race"):
         make_race(tmp_path, cost=0.1, score_with=(score_with()[0], never))
+
+
+def test_a_forward_scores_as_the_loss_that_it_computes(tmp_path: Path) -> None:
+    pairs, loss = score_with()
+    triples = [("a case", x, y) for x, y in pairs]
+    by_loss, _ = make_race(tmp_path / "a", score_with=(pairs, loss), candidates=["ranp-f"])
+    by_forward, _ = make_race(
+        tmp_path / "b", score_with=triples, candidates=["ranp-f"],
+        forward=lambda model, batch: loss(model(batch[1]), batch[2]),
+    )  # fmt: skip
+    assert by_forward.plan.layers == by_loss.plan.layers
+    assert by_forward.plan.inputs == by_loss.plan.inputs
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"forward": F.cross_entropy}, "give score_with=loader"),
+        ({"forward": F.cross_entropy, "score_with": score_with()}, "give score_with=loader alone"),
+        ({"score_with": score_with()[0]}, r"must be \(loader, loss\), or a loader .*, got list"),
+        ({"score_with": (score_with()[0], 3)}, r"loss must be a function .*, got int"),
+    ],
+)
+def test_what_cannot_be_scored_with_is_refused(
+    tmp_path: Path, given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        make_race(tmp_path, **given)
+
+
+def test_a_race_to_a_memory_budget_counts_the_loss(tmp_path: Path) -> None:
+    step = TrainingStep(batch=2, sample=SHAPE[1:], device="cpu")
+    options: dict[str, Any] = {"candidates": ["thin"], "step": step}
+    options |= {"example_input": SHAPE, "budget": {"memory": "1MiB"}}
+
+    def heavy(output: Tensor, target: Tensor) -> Tensor:
+        return output[:, :, None].expand(-1, -1, 2**18).exp().mean()  # 4 MiB for the backward pass
+
+    assert make_race(tmp_path, **options)[0].winner == "thin"
+    with pytest.raises(InfeasibleError, match="the nearest takes"):
+        make_race(tmp_path, score_with=(score_with()[0], heavy), **options)
+
+
+@pytest.mark.parametrize(
+    ("candidates", "raced", "left_out"),
+    [
+        (["power:0.25", "layerwise", "thin"], ["power:0.25", "thin"], "layerwise"),
+        (["layerwise", "thin", "power:0.25"], ["layerwise", "power:0.25"], "thin"),
+    ],
+)
+def test_of_the_same_network_the_first_candidate_or_the_known_one_races(
+    tmp_path: Path, candidates: list[str], raced: list[str], left_out: str
+) -> None:
+    found, lines = make_race(tmp_path, example_input=SHAPE, candidates=candidates, cost=4)
+    assert list(found.widths)[:2] == raced
+    same = ({"thin", "layerwise"} - {left_out}).pop()
+    assert found.left_out == {left_out: f"it is the same network as {same}"}
+    assert f"Left out, {left_out}: it is the same network as {same}" in lines
+
+
+def test_where_no_candidate_can_race_each_has_a_line_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(InfeasibleError) as caught:
+        make_race(
+            tmp_path, example_input=SHAPE, candidates=["thin", "power:0.5"], budget={"params": 20}
+        )
+    first, *reasons = str(caught.value).splitlines()
+    assert first == "no candidate can race:"
+    assert [line.split(":")[0] for line in reasons] == ["  thin", "  power"]
+    assert all("params" in line for line in reasons)
