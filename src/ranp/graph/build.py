@@ -19,7 +19,15 @@ from ranp.graph.batching import describe_batch
 from ranp.graph.channel_graph import Alive, ChannelGraph, Layer, slim_shape
 from ranp.graph.inputs import ExampleInput, Inputs, TensorShape
 from ranp.graph.labels import Dims, LabelArray, LabelSpace
-from ranp.graph.propagation import Decisions, LayerCall, Pass, Propagator, Record, is_layer
+from ranp.graph.propagation import (
+    Decisions,
+    LayerCall,
+    Misreading,
+    Pass,
+    Propagator,
+    Record,
+    is_layer,
+)
 from ranp.graph.recording import Recorder, Recording
 from ranp.graph.replay import Divergence, check_copies
 from ranp.graph.surgery import meta_copy, named_tensors, owner_of, rebuild
@@ -75,8 +83,8 @@ def build_graph(
     recordings = _record(model, shapes, inputs, values, notes)
     decisions = Decisions()
     for _ in range(_MOST_TRIALS):
-        graph = _propagate(model, shapes, recordings, inputs, decisions, patterns)
         try:
+            graph = _propagate(model, shapes, recordings, inputs, decisions, patterns)
             # A wrong reading can fit one trial by chance.
             for seed in range(2 if decisions.readings else 1):
                 trial = _random_half(graph, seed)
@@ -85,6 +93,9 @@ def build_graph(
                 check_copies(make_slim, graph, trial, distinct)
             others = [mode for mode in graph.passes if mode not in distinct]
             check_copies(make_slim, graph, trial, others)
+        except Misreading as misreading:
+            last: TraceError = misreading
+            decisions.rejected[misreading.site].add(misreading.reading)
         except Divergence as divergence:
             last = divergence
             note = _learn(divergence, decisions)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
+import numpy as np
 from torch import Tensor, nn
 
 from ranp.errors import RanpError, TraceError, name_settings
@@ -43,6 +44,20 @@ class Decisions:
     rejected: dict[Site, set[Hashable]] = field(default_factory=lambda: defaultdict(set))
     pinned_sites: set[Site] = field(default_factory=set)
     pinned_kinds: set[str] = field(default_factory=set)
+
+
+class Misreading(TraceError):
+    """A reading of an ambiguous operation laid channels along a dimension of space.
+
+    Attributes:
+        site: Where the operation stands.
+        reading: How it was read.
+    """
+
+    def __init__(self, site: Site, reading: Hashable) -> None:
+        super().__init__(f"{site[2]} in {site[0]} lays channels along a dimension of space")
+        self.site = site
+        self.reading = reading
 
 
 @dataclass(frozen=True)
@@ -131,6 +146,8 @@ class Propagator:
         self._origin: dict[int, str] = {}
         self._site: Site = ("", 0, "")
         self._reading: Hashable | None = None
+        # Labels that a reading laid along one of several axes, with the reading and its site.
+        self._laid: list[tuple[LabelArray, Site, Hashable]] = []
 
     def run(self, recording: Recording, labels: Mapping[str, Dims]) -> Pass:
         """Go through one forward."""
@@ -181,6 +198,16 @@ class Propagator:
             for dim in self.dims(tensor):
                 self.pin(dim, reason)
 
+    def pin_space(self, dims: Iterable[Dim], reason: str) -> None:
+        """Pin dimensions of space; raise `Misreading` if a reading laid their slots there."""
+        for dim in dims:
+            if dim is None:
+                continue
+            for labels, site, reading in self._laid:
+                if np.isin(self.space.find(dim), self.space.find(labels)).any():
+                    raise Misreading(site, reading)
+            self.pin(dim, reason)
+
     def choose(self, readings: Sequence[Reading]) -> Reading | None:
         """Return which of several readings of this operation to take; None when all have failed.
 
@@ -193,6 +220,10 @@ class Propagator:
         left = (r for r in order if r in readings and r not in rejected)
         self._reading = next(left, None)
         return self._reading  # type: ignore[return-value]
+
+    def lay(self, labels: LabelArray) -> None:
+        """Remember that the reading just chosen laid slots along one of several axes."""
+        self._laid.append((labels, self._site, self._reading))
 
     def add_layer(self, weight: Tensor, out: LabelArray, inp: LabelArray, groups: int) -> None:
         """Record that a convolution or linear map was applied."""

@@ -81,6 +81,7 @@ def _split(p: Propagator, grid: LabelArray) -> list[Dim]:
         if axis is None:
             p.pin(grid.ravel(), "it is split by fixed numbers")
             return [None] * grid.ndim
+        p.lay(grid.ravel())
         varying = [axis]
     if not varying:  # a single class along all axes: only whole can it go, and that is never
         p.pin(grid.ravel(), "all its channels are tied to one another")
