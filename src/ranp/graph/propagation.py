@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from ranp.errors import RanpError, TraceError, name_settings
 from ranp.graph.labels import Dim, Dims, LabelArray, LabelSpace, unlabelled
-from ranp.graph.operation import RULES, Operation
+from ranp.graph.operation import CARRIERS, RULES, Operation
 from ranp.graph.recording import ModuleBegin, ModuleEnd, RecordedOperation, Recording
+from ranp.graph.statistics import Statistics
 from ranp.graph.tracing import Site, describe_place
 from ranp.user_code import describe_failure
 
@@ -144,6 +145,7 @@ class Propagator:
         self._dims: dict[int, Dims] = {}
         # The name of the parameter or buffer that a tensor is, or was computed from alone.
         self._origin: dict[int, str] = {}
+        self._statistics = Statistics(space, self.dims)
         self._site: Site = ("", 0, "")
         self._reading: Hashable | None = None
         # Labels that a reading laid along one of several axes, with the reading and its site.
@@ -165,6 +167,7 @@ class Propagator:
                 self._end(event)
         for dim in (d for tensor in recording.outputs for d in self.dims(tensor)):
             self.space.pin(dim, IS_OUTPUT)
+        self._statistics.end(recording.outputs)
         return self._found
 
     @property
@@ -207,6 +210,14 @@ class Propagator:
                 if np.isin(self.space.find(dim), self.space.find(labels)).any():
                     raise Misreading(site, reading)
             self.pin(dim, reason)
+
+    def statistic(self, operation: Operation, dim: Dim, reason: str) -> None:
+        """Take an operation's outputs for statistics over a dimension, as norms have them.
+
+        Its slots are pinned as soon as one of them goes into anything but these slots.
+        """
+        if dim is not None:
+            self._statistics.add(operation.outputs, dim, f"{reason} in {self.place}")
 
     def choose(self, readings: Sequence[Reading]) -> Reading | None:
         """Return which of several readings of this operation to take; None when all have failed.
@@ -300,6 +311,7 @@ class Propagator:
     def _apply_rule(self, operation: Operation) -> list[Dims]:
         pointwise = RULES["aten::pointwise"] if operation.is_pointwise else None
         rule = RULES.get(operation.name, pointwise)
+        self._statistics.follow(operation, carries=rule in CARRIERS)
         if rule is None:
             self._refuse_unless_fixed(operation)
             return [unlabelled(tensor.shape) for tensor in operation.outputs]
