@@ -42,7 +42,7 @@ class Trained:
 
     @property
     def accuracy(self) -> float | None:
-        """The result in per cent; None where the method cannot come down to the budget."""
+        """The result in per cent; None where the method cannot reach the budget."""
         return 100 * float(self.values["accuracy"]) if self.values["accuracy"] else None
 
     @property

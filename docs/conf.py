@@ -31,6 +31,8 @@ suppress_warnings = ["toc.empty_glob"]
 
 myst_enable_extensions = ["dollarmath", "deflist"]
 myst_heading_anchors = 3
+# Typographic quotes, but no dashes: `--option` stays as it is typed.
+smartquotes_action = "qe"
 
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"

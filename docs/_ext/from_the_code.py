@@ -65,7 +65,7 @@ def _commands(app: typer.Typer, path: str) -> Iterator[str]:
         yield f"```console\n$ {' '.join([name, *usage, '[OPTIONS]'])}\n```"
         if parameters:
             rows = [p.row for p in parameters]
-            yield "\n".join(["| | | default |", "|---|---|---|", *rows])
+            yield "\n".join(["| option | description | default |", "|---|---|---|", *rows])
     for group in app.registered_groups:
         yield from _commands(group.typer_instance, f"{path} {group.name}")
 

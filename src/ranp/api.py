@@ -442,7 +442,7 @@ def fit(  # noqa: D417
     if input is not None:
         batch, input = split_batch(model, input, batch, like=shape)
     if not shape and (batch is None or input is None):
-        raise UsageError("give batch and input: they say what is trained with")
+        raise UsageError("give batch and input, or a loader to take them from")
     needs_data = choices[0].method.needs_data and scores is None
     if needs_data and loader is None:
         name = choices[0].method.name

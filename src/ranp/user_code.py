@@ -77,7 +77,7 @@ def refuse_stored_code(name: str) -> None:
     """
     if ":" in name:
         raise UsageError(
-            f"the network is code of yours; name it again: --network {name} "
+            f"the network is your own code; name it again: --network {name} "
             "(a stored file alone must not import code)"
         )
 

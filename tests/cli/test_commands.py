@@ -376,7 +376,7 @@ def test_no_command_loses_its_scores(ranp, tmp_path, monkeypatch, whole, name, o
         assert Path("interrupted-2.safetensors").exists()
     monkeypatch.delenv("TEST_SIGNAL")
 
-    going_on = pasted(stopped, "Go on with what there is: ")
+    going_on = pasted(stopped, "Continue with what was scored: ")
     early = ranp(*going_on, "--json")
     assert early.code == 0
     rest = ranp(*pasted(stopped, "Score the rest: "))
@@ -397,7 +397,7 @@ def test_an_input_that_the_loader_told_is_in_the_next_command(ranp, tmp_path, mo
     monkeypatch.setenv("TEST_SIGNAL", "SIGINT")
     stopped = ranp("prune", SMALL, *SIGNALLED, *options)
     monkeypatch.delenv("TEST_SIGNAL")
-    early = ranp(*pasted(stopped, "Go on with what there is: "), "--json")
+    early = ranp(*pasted(stopped, "Continue with what was scored: "), "--json")
     assert early.code == 0 and early.json["settings"]["scoring"]["batches"] == 2
 
 

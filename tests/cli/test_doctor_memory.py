@@ -131,7 +131,7 @@ def test_the_table_can_be_pasted(ranp, monkeypatch):
         memory_check, "compare_memory", lambda device, names: plain(device, names, measured_as(0.8))
     )
     done = ranp("doctor", "--memory")
-    assert done.code == 0 and "`ranp fit` on this device" in done.err
+    assert done.code == 0 and "`ranp fit` multiplies its predictions for this device" in done.err
     assert "small, sgd, 32: +25.0 %" in done.err
     lines = done.out.splitlines()
     table = [line for line in lines if line.startswith("|")]

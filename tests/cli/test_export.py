@@ -105,7 +105,7 @@ def test_a_run_is_exported_with_its_best_weights(ranp, tmp_path):
         assert torch.allclose(torch.export.load(to).module()(x), model(x), atol=1e-5)
     shutil.rmtree(run / "data")
     without = ranp("export", run, "--to", to)
-    assert without.code == 2 and "without the run's data say what the network takes" in without.err
+    assert without.code == 2 and "without the run's data, give the input shape" in without.err
     assert ranp("export", run, "--to", to, "--input", "1,1,16,16,16", "--weights", "last").code == 0
     with torch.no_grad():
         x, (_, last) = torch.rand(1, 1, 16, 16, 16), load_run(run, "last")
@@ -121,7 +121,7 @@ def test_a_run_is_exported_with_its_best_weights(ranp, tmp_path):
             "'nowhere' is not a directory: name what `ranp prune",
         ),
         ((".", "--to", "x.pt2"), 2, "'.' holds no plan.json and no run"),
-        (("slim", "--to", "x.tflite"), 2, "let its name end in .onnx or .pt2"),
+        (("slim", "--to", "x.tflite"), 2, "use a name that ends in .onnx or .pt2"),
         (("slim", "--to", "x.pt2"), 2, f"name it again: --network {SMALL}"),
         (("slim",), 2, "Missing option '--to'"),
         (
@@ -129,7 +129,7 @@ def test_a_run_is_exported_with_its_best_weights(ranp, tmp_path):
             5,
             "channels",
         ),
-        (("slim", "--to", "slim", "--network", SMALL), 2, "let its name end in"),
+        (("slim", "--to", "slim", "--network", SMALL), 2, "use a name that ends in"),
         (("slim", "--to", "plan.json/x.pt2", "--network", SMALL), 2, "output directory"),
     ],
 )

@@ -91,7 +91,7 @@ def test_what_cannot_be_reached_ends_with_3(ranp):
     assert done.code == 3
     assert not done.json["feasible"]
     assert done.json["nearest"]["figures"]["memory"] > 100 * 1024
-    assert "the nearest takes" in done.err
+    assert "the closest takes" in done.err
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_the_input_is_that_of_ones_own_loader(ranp, scores):
 def test_without_a_loader_the_input_must_be_said(ranp):
     done = ranp("fit", SMALL[1], "--method", "thin", "--memory", "1GiB")
     assert done.code == 2 and done.err.count("\n") == 1
-    assert "say what input 'tests.cli.factories:small' takes" in done.err
+    assert "give the input shape of 'tests.cli.factories:small'" in done.err
 
 
 def test_a_missing_directory_is_called_missing_before_an_input(ranp):

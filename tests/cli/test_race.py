@@ -111,7 +111,7 @@ def test_a_signal_says_how_to_go_on(ranp, tmp_path, monkeypatch, command, number
     )
     stopped = ranp(*arguments)
     assert stopped.code == code
-    assert stopped.err.endswith("ranp: stopped; the same command goes on from there\n")
+    assert stopped.err.endswith("ranp: stopped; to continue, run the same command\n")
     assert "caught" not in stopped.out
     monkeypatch.delenv("TEST_SIGNAL")
     assert ranp(*arguments).code == 0

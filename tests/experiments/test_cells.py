@@ -116,7 +116,7 @@ def test_what_cannot_be_reached_is_a_result_with_the_nearest_figure(tiny, crops,
     config = tiny(pruning__method="layerwise")
     (result,) = compute(cells, TrainingCell(config, Budget("params", 50)))
     assert result["outcome"] == "unreachable"
-    assert "cannot come down to 50" in result["reason"]
+    assert "cannot reach 50" in result["reason"]
     assert result["deviation"] == pytest.approx(result["parameters"] / 50 - 1)
     assert result["deviation"] > 0
     assert "accuracy" not in result

@@ -102,7 +102,7 @@ def test_a_race_must_know_how_long_a_training_is(tmp_path: Path) -> None:
 
 def test_a_budget_out_of_reach_is_said_before_anything_is_trained(tmp_path: Path) -> None:
     comparison, lines = run(tmp_path, methods=["thin", "vanilla"], budget={"flops": "1%"}, seeds=1)
-    assert "vanilla cannot come down to" in lines[0] and lines[0].endswith("floor=1 would")
+    assert "vanilla cannot reach" in lines[0] and lines[0].endswith("floor=1 would")
     assert lines[1:] == ["run 1 of 1: thin, seed 0"]
     rows = {row["method"]: row for row in comparison.result["budgets"][0]["rows"]}
     assert rows["vanilla"]["outcomes"] == {"0": "unreachable"}

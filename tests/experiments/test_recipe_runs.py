@@ -111,7 +111,7 @@ def test_the_first_sentence_says_how_ranp_does_against_thin(tmp_path):
     half = 3.182446 * (1 / 3) ** 0.5 / 2
     (at,) = result["budgets"]
     assert at["against_thin"].startswith(
-        f"ranp-f is +2.50 points from thinning by hand (95 % interval {2.5 - half:+.2f} to "
+        f"ranp-f is 2.50 points above thinning by hand (95 % interval {2.5 - half:+.2f} to "
         f"{2.5 + half:+.2f}, 4 seeds, p = 0.003"
     )
     assert at["against_thin"].endswith("shown to be more accurate.")
@@ -120,7 +120,7 @@ def test_the_first_sentence_says_how_ranp_does_against_thin(tmp_path):
 
 def test_without_thin_the_first_sentence_asks_for_it(tmp_path):
     (at,) = compared(tmp_path, {"random": [0.8], "ranp-f": [0.9]})["budgets"]
-    assert "name it among the methods" in at["against_thin"]
+    assert "add it to the methods" in at["against_thin"]
 
 
 def test_thin_is_layerwise_and_trained_once():
@@ -179,9 +179,8 @@ def test_what_could_not_be_reached_is_listed_and_not_tested(tmp_path):
     assert rows["magnitude"]["means"]["gflops"] == pytest.approx(0.3)
     assert rows["random"]["accuracy"]["n"] == 1
     assert at["cautions"] == [
-        "magnitude cannot come down to this budget with 3 of 3 seeds; "
-        "the nearest costs 50.0 % more.",
-        "random cannot come down to this budget with 1 of 3 seeds; the nearest costs 50.0 % more.",
+        "magnitude cannot reach this budget with 3 of 3 seeds; the closest costs 50.0 % more.",
+        "random cannot reach this budget with 1 of 3 seeds; the closest costs 50.0 % more.",
         "random diverged with 1 of 3 seeds.",
     ]
 
@@ -220,7 +219,7 @@ def test_runs_of_other_code_are_pointed_out(tmp_path):
     store.complete([plan.cell("ranp-f", "gflops=10%", 0)], lambda cell, place: outcome(cell, 0.8))
     at = evaluate(plan, store)["budgets"][0]
     assert at["cautions"] == [
-        "Computed by other code than this version's: ranp-f (1 of 2 seeds), random (2 of 2 seeds); "
+        "Computed by another version of the code: ranp-f (1 of 2 seeds), random (2 of 2 seeds); "
         "--recompute computes them again."
     ]
     marked = {row["method"]: [run["outdated"] for run in row["runs"]] for row in at["rows"]}

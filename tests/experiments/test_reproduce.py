@@ -218,10 +218,10 @@ def test_rows_of_other_code_are_marked(small, unpictured):
     assert not any("other code" in text for text in table.about)
     later = replace(of_smoke, store=Store(of_smoke.store.directory, code="now"))
     table, files = reproduce("fig-retained", later, out)
-    assert table.about[-1].startswith("8 of 8 cells were computed by other code")
-    assert "8 of 8 cells were computed by other code" in files[-1].read_text()
+    assert table.about[-1].startswith("8 of 8 cells were computed by another version of the code")
+    assert "8 of 8 cells were computed by another version of the code" in files[-1].read_text()
     row = capability_table.make_row(later, SHAPENET, "ranp-f").show(later)
-    assert row.note == "Computed by other code."
+    assert row.note == "Computed by another version of the code."
 
 
 def test_what_a_cell_is_made_of_is_computed_with_it(tmp_path):

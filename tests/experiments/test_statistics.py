@@ -77,7 +77,7 @@ def test_seeds_that_agree_exactly():
     assert t_test([0.1 + 0.2, 0.3]) == 0.5  # the same but for rounding
     difference = compare_paired([0.5, 0.75], [0.25, 0.5])
     assert describe_difference("race", "thin", difference) == (
-        "race is +25.00 points from thin (the same each time, so their spread is not known, "
+        "race is 25.00 points above thin (the same each time, so their spread is not known, "
         "2 seeds, p = 0.5): not shown to differ."
     )
     assert sign_flip_test([0.0, 0.0, 0.0]) == 1.0
@@ -148,7 +148,7 @@ def differences(**means_and_p: tuple[float, float | None]) -> dict[str, Differen
             "that ranp-f is more accurate than random and less accurate than full, "
             "and not that it is better or worse than magnitude (paired t-test, Holm-corrected over "
             "3 methods, 5 %); 3 seeds cannot show it without the assumption that differences are "
-            "normal, as the sign-flip test's p is 0.25 at the least.",
+            "normal, as the sign-flip test's p is at least 0.25.",
         ),
         (
             differences(random=(-0.2, 0.05), weighted=(0.2, 1.0)),
@@ -179,7 +179,7 @@ def test_with_enough_seeds_nothing_needs_to_be_assumed():
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ([0.01, 0.011, 0.012], "+1.10 points from thin"),
+        ([0.01, 0.011, 0.012], "1.10 points above thin"),
         ([0.01, 0.011, 0.012], "shown to be more accurate."),
         ([-0.01, -0.011, -0.012], "shown to be less accurate."),
         ([0.01, -0.01, 0.005], "not shown to differ."),

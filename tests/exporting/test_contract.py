@@ -87,8 +87,8 @@ def test_a_file_that_does_not_run_is_not_kept(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("net.pth", r"does not say what it is to be: let its name end in \.onnx or \.pt2"),
-        ("net", "let its name end in"),
+        ("net.pth", r"does not tell the format; use a name that ends in \.onnx or \.pt2"),
+        ("net", "use a name that ends in"),
         ("there.pt2", "is a directory; name the file to write in it"),
         ("file/net.pt2", "cannot use .* as an output directory"),
     ],

@@ -115,9 +115,7 @@ def test_the_table_has_every_method_and_the_one_that_keeps_most_first(
     assert kept == sorted(kept, reverse=True)
     assert kept[0] == sum(len(layer.kept) for layer in result.plan.layers.values())
     assert result.methods[0].method == result.plan.method
-    _, _, below = str(result).partition(
-        "Neurons that RANP keeps within the budgets, by what it weighs\n"
-    )
+    _, _, below = str(result).partition("Neurons that RANP keeps within the budgets, by resource\n")
     rows = [line.split() for line in below.splitlines()[1 : 1 + len(kept)]]
     assert [(row[0], int(row[1].replace("-", "0"))) for row in rows] == [
         (each.method, number) for each, number in zip(result.methods, kept, strict=True)
@@ -395,10 +393,10 @@ def test_what_cannot_be_reached_says_how_near_one_comes_and_what_would_do(model,
     assert isinstance(error, InfeasibleError) and error.exit_code == 3
     message = str(error)
     assert message.startswith(
-        "no network of ranp-f, ranp-m, ranp-p, weighted keeps a memory budget of 2.0 MiB "
+        "no network pruned by ranp-f, ranp-m, ranp-p, weighted keeps a memory budget of 2.0 MiB "
         "with batch 2, 2x24x24x24, adam, cpu: "
     )
-    assert f"the nearest takes {error.nearest.figures['memory'] / MiB:.1f} MiB" in message
+    assert f"the closest takes {error.nearest.figures['memory'] / MiB:.1f} MiB" in message
     assert error.nearest.figures["memory"] > 2 * MiB
 
 
@@ -462,7 +460,7 @@ def test_the_summary_names_budget_peak_and_alternatives(model, loader, loss):
     text = str(result)
     assert f"Sparsity {result.sparsity:.4f} keeps every budget; memory" in text
     assert "What holds the peak of the slim network, in the backward pass" in text
-    assert "Pruning less instead" in text and "batch 1" in text
+    assert "Alternatives with less pruning" in text and "batch 1" in text
     assert max(len(line) for line in text.splitlines()) <= 80
 
 

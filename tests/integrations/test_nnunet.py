@@ -236,7 +236,7 @@ def test_a_memory_budget_keeps_the_patch_and_says_what_nnunet_would_do(nnunet):
 
 
 def test_what_cannot_be_pruned_is_said_in_one_line(nnunet):
-    with pytest.raises(InfeasibleError, match="no network of ranp-f keeps a memory budget"):
+    with pytest.raises(InfeasibleError, match="no network pruned by ranp-f keeps a memory budget"):
         prune_plans(901, "3d_fullres", memory="1MiB", batches=1)
     with pytest.raises(UsageError, match="nnU-Net cannot start NoTrainer"):
         prune_plans(901, "3d_fullres", sparsity=0.5, trainer="NoTrainer")

@@ -88,9 +88,9 @@ def test_the_page_begins_with_frontiers_and_says_what_is_lost_and_gained(tmp_pat
     # Differences, seed by seed: -10, -9, -12 and 10, 9, 7 points; t of 2 degrees is 4.303.
     first = comparison.answers[0][1][0]
     assert first.startswith(
-        "ranp-f is -10.33 points from the full network (95 % interval -14.13 to -6.54, 3 seeds, p"
+        "ranp-f is 10.33 points below the full network (95 % interval -14.13 to -6.54, 3 seeds, p"
     )
-    assert "+8.67 points from thinning by hand (95 % interval +4.87 to +12.46" in first
+    assert "8.67 points above thinning by hand (95 % interval +4.87 to +12.46" in first
 
 
 def test_one_budget_needs_no_names_of_budgets(tmp_path):

@@ -128,7 +128,7 @@ def test_a_plan_without_a_sparsity_leaves_the_slider_to_the_methods(chooser, tmp
     record = record_of(chooser)
     del record["settings"]["sparsity"]
     write_record(tmp_path, record)
-    assert "made by ranp-f without a sparsity" in text_of(write_report(tmp_path))
+    assert "which ranp-f made without a sparsity" in text_of(write_report(tmp_path))
 
 
 def test_a_record_of_the_version_before_has_all_but_the_slider(chooser, tmp_path):
@@ -137,7 +137,7 @@ def test_a_record_of_the_version_before_has_all_but_the_slider(chooser, tmp_path
     write_record(tmp_path, record | {"explorer": {"methods": {"ranp-f": {}}}})
     page = write_report(tmp_path)
     shown = text_of(page)
-    assert "prune again for the slider" in shown and 'id="page-data"' not in page.read_text(
+    assert "prune again to get the slider" in shown and 'id="page-data"' not in page.read_text(
         encoding="utf-8"
     )
     assert "The network" in shown and "Layer by layer" in shown and "Importance" not in shown

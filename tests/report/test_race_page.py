@@ -27,7 +27,7 @@ def test_who_won_and_what_everyone_reached() -> None:
     page = render_race(RECORD, "ranp race --network a:b")
     text = " ".join(re.sub(r"<(script|style).*?</\1>|<[^>]*>", " ", page, flags=re.DOTALL).split())
     assert "weighted wins the race weighted is ahead of thin over two seeds." in text
-    assert "cost 5 % of the training that follows stated before 7.5 %" in text
+    assert "cost 5 % of the training that follows announced maximum 7.5 %" in text
     assert "thin 1 0.1 2 3 2" in text  # nothing with another seed
     assert "weighted ★ 2 0.5 1 0.4 1.25 7 2" in text
     assert "ranp-m : it cannot come down &lt;to&gt; that" in text

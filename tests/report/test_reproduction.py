@@ -121,7 +121,7 @@ def test_groups_and_tables_without_figures_say_so():
         "T", COLUMNS, (Row("A", "Full", {}), Row("B", "Full", {"gflops": Figure()}))
     )
     page = rendered(nothing)
-    assert tables_of(page) == [] and page.count("Nothing was computed for it.") == 2
+    assert tables_of(page) == [] and page.count("Nothing was computed here.") == 2
     assert "The table has no rows." in rendered(ComparisonTable("T", COLUMNS, ()))
 
 

@@ -168,7 +168,7 @@ def test_what_data_has_changed_is_not_known():
         counts += output.sum((0, 2, 3, 4))
         return output.mean() * float(counts.sum())
 
-    line = r"the loss asks for values of tensors \(test_loss_memory.py:\d+\)\): a margin of 8"
+    line = r"the loss needs the values of tensors \(test_loss_memory.py:\d+\)\): a margin of 8"
     with pytest.warns(LossNotCounted, match=line):
         predict_training_memory(Supervised(), SHAPE, loss=loss)
 
@@ -205,5 +205,5 @@ def test_a_model_that_decides_by_values_is_named():
         def forward(self, x):
             return self.head(self.body(x)) if x.sum() > 0 else self.body(x)
 
-    with pytest.raises(TraceError, match=re.escape("asks for values of tensors")):
+    with pytest.raises(TraceError, match=re.escape("needs the values of tensors")):
         predict_training_memory(Deciding(), SHAPE)

@@ -67,7 +67,7 @@ def test_an_existing_run_is_not_overwritten(ranp, crops, trained):
     before = snapshot(trained)
     outcome = ranp("train", RECIPE, *SMALL, "--data", crops, "--out", trained)
     assert outcome.code == 2
-    assert "holds a run; --resume auto goes on with it" in outcome.err
+    assert "holds a run; continue it with --resume auto" in outcome.err
     assert snapshot(trained) == before
 
 
@@ -305,7 +305,7 @@ def test_sigterm_writes_a_checkpoint_and_exits_with_143(crops, tmp_path):
     process.join(60)
     errors = (tmp_path / "stderr").read_text()
     assert process.exitcode == 143
-    assert "the same command with --resume auto goes on from there" in errors
+    assert "to continue, run the same command with --resume auto" in errors
 
 
 @pytest.mark.slow

@@ -74,7 +74,7 @@ def test_row_31_of_two_starts_half_a_second_apart_one_trains(pair, tmp_path):
     said = [start.communicate()[1] for start in starts]
     owner, other = sorted(range(2), key=lambda each: starts[each].returncode)
     assert (starts[owner].returncode, starts[other].returncode) == (0, 2), said
-    holds_a_run = "holds a run; --resume auto goes on with it"  # the first had ended already
+    holds_a_run = "holds a run; continue it with --resume auto"  # the first had ended already
     named = f"in use by process {starts[owner].pid} on {platform.node()}"
     assert named in said[other] or holds_a_run in said[other]
     assert [line["epoch"] for line in read_epochs(run)] == [1, 2]

@@ -140,7 +140,7 @@ def wrong(yielded: Any) -> Any:
     [
         (wrong("high"), "must yield a number"),
         (wrong(None), "must yield a number, .* got None"),
-        (wrong({"loss": 0.5}), "a metric beside the loss"),
+        (wrong({"loss": 0.5}), "a metric besides the loss"),
         (wrong({"train_loss": 0.5, "dice": 0.4}), "a metric first, .* got 'train_loss'"),
         (
             lambda model, seed: iter([{"dice": 1}, {"auc": 1, "dice": 1}]),

@@ -18,10 +18,10 @@ from tests.zoo.topologies import TOPOLOGIES
 
 _HEAD = """# Networks tried
 
-Which networks `ranp` can prune: those of the paper, most of MONAI, and small hard cases. Every network
-is traced on fake tensors. Then 50 % and 80 % of its removable channel classes are removed at random,
-and the slim network is compared with the full one whose removed channels are masked (eval mode,
-float64, random inputs).
+Which networks `ranp` can prune: those of the paper, most of MONAI, and small hard cases. Every
+network is traced on fake tensors. Then 50 % and 80 % of its removable channel classes are removed
+at random, and the slim network is compared with the full one whose removed channels are masked
+(eval mode, float64, random inputs).
 
 - **removable**: the share of neurons (output channels of convolutions and linear layers) that can
   be removed. The rest is the network's output, tied to its input, or fixed by hard-coded numbers.

@@ -82,5 +82,5 @@ def resume_hint() -> Iterator[None]:
     except Interrupted as error:
         stopped = str(error).partition(";")[0]
         raise Interrupted(
-            error.exit_code - 128, f"{stopped}; the same command goes on from there"
+            error.exit_code - 128, f"{stopped}; to continue, run the same command"
         ) from error

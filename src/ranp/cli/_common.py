@@ -110,9 +110,9 @@ def show_result(
         page = write_report(result.save(out, command=command_line(), data=data))
     output.show({**result.summary(), **more}, result)
     if out is None:
-        output.say("Next: the same with --out DIR keeps plan and weights.")
+        output.say("Next: add --out DIR to keep plan and weights.")
     else:
         output.say(
-            f"Plan and fresh weights in {out}. Look at {page}. Next, in Python: "
+            f"Plan and fresh weights in {out}. Open {page}. Next, in Python: "
             f"ranp.Plan.load({str(out / 'plan.json')!r}).apply(model)"
         )

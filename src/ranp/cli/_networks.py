@@ -134,8 +134,8 @@ def _with_input(
         if data is None or not names_loader(data):
             check_directory(data)
             raise UsageError(
-                f"say what input '{name}' takes, such as --input 1,1,64,64,64, or give a loader "
-                "of yours: --data package.module:loader"
+                f"give the input shape of '{name}', such as --input 1,1,64,64,64, or your own "
+                "loader: --data package.module:loader"
             )
         batches = open_loader(data)
         return Network(name, model, _sample_shape(batches, data), spec, batches)
@@ -164,7 +164,7 @@ def check_directory(data: str | None) -> None:
     if data is not None and not Path(data).is_dir():
         raise UsageError(
             f"data directory '{data}' does not exist; name a directory, or "
-            "package.module:factory for a loader of yours"
+            "your own loader as package.module:factory"
         )
 
 

@@ -103,7 +103,7 @@ def open_source(
     if network.spec is None:
         given = f", got the directory '{data}'" if data is not None else ""
         raise UsageError(
-            f"say what '{network.name}' is scored with: --data package.module:factory, "
+            f"give data to score '{network.name}' with: --data package.module:factory, "
             f"a function that returns a loader of (input, target) batches{given}"
         )
     samples = options.samples or (batches * batch if batches else DEFAULT_SAMPLES)
@@ -239,7 +239,7 @@ def keep_interrupted(
         typer.echo(
             f"Interrupted; {scores.batches} scored batches are in {kept}.\n"
             f"Score the rest: {resume}\n"
-            f"Go on with what there is: {then(kept)}",
+            f"Continue with what was scored: {then(kept)}",
             err=True,
         )
 

@@ -102,9 +102,7 @@ class TrainingOptions(RecipeOptions):
     def check(self) -> None:
         """Refuse options that contradict each other, before anything is written."""
         if self.train is None and self.recipe is None:
-            raise UsageError(
-                "say what is trained; give --recipe, or --network and --train for a loop of yours"
-            )
+            raise UsageError("give --recipe, or --network and --train for your own training loop")
         if self.train is None:
             given = {"length": self.length, "loss": self.loss, "forward": self.forward}
             unwanted = [f"--{name}" for name, value in given.items() if value is not None]

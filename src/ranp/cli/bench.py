@@ -116,7 +116,7 @@ def _open_run(directory: Path) -> tuple[Plan, Network]:
 
     plan = stored_plan(directory)
     if plan is None:
-        raise UsageError(f"run '{directory}' is of the full network: it has no plan to compare")
+        raise UsageError(f"run '{directory}' trained the full network: it has no plan to compare")
     model = build_network(read_job(directory).config.network)
     return plan, Network(directory.name, model, traced_shape(plan), spec=None)
 

@@ -41,7 +41,7 @@ def _check_memory(device: Device | None, networks: list[str] | None, output: Out
     for name in networks or ():
         lookup(NETWORKS, name, "network")
     where = device or default_device()
-    output.say("Each network is trained for a step in a process of its own; this takes minutes.")
+    output.say("Training each network for a step in a separate process; this takes minutes.")
     rows = []
     for row in compare_memory(where, networks):
         rows.append(row)
@@ -66,7 +66,7 @@ def _check_memory(device: Device | None, networks: list[str] | None, output: Out
         lines.append(f"| {' | '.join(cells)} |")
     factors = ", ".join(f"{name}: {factor:.3f}" for name, factor in correction.factors.items())
     output.show(record, "\n".join([*lines, f"\nCorrection by precision: {factors}"]))
-    output.say("`ranp fit` on this device multiplies its predictions with it from now on.")
+    output.say("From now on, `ranp fit` multiplies its predictions for this device by it.")
 
 
 def _explain(output: Output) -> None:

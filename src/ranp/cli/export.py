@@ -111,7 +111,7 @@ def _open_run(directory: Path, trained: TrainedOptions, shape: Shape | None) -> 
         shape = shape or validation_shape(job)
     except RanpError as error:
         raise UsageError(
-            f"{error}; without the run's data say what the network takes: --input 1,1,64,64,64"
+            f"{error}; without the run's data, give the input shape: --input 1,1,64,64,64"
         ) from error
     return model, shape, stored_plan(directory)
 

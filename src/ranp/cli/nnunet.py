@@ -97,7 +97,7 @@ def prune(
         if slim.race is not None:
             show(slim.race)
         show(slim_plans_summary({configuration: slim.about}))
-    output.say(f"Plans in {slim.path}. Look at {slim.report}.")
+    output.say(f"Plans in {slim.path}. Open {slim.report}.")
     train = {"-p": slim.name, "-tr": options.trainer, "-device": options.device}
     output.say(f"Next: {_train_command(dataset, configuration, fold, train)}")
 
@@ -130,4 +130,4 @@ def show_plans(
     for name in configurations:
         page = report_folder(plans, name) / "report.html"
         if page.exists():
-            output.say(f"Look at {page}.")
+            output.say(f"Open {page}.")

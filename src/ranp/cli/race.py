@@ -66,7 +66,7 @@ def command(
 def _loop(training: TrainingOptions, out: Path) -> tuple[dict[str, Any], str]:
     """Return what a loop of the user's own trains, and what follows the race."""
     if training.length is None:
-        raise UsageError("a race must know how long a training is; give --length")
+        raise UsageError("a race needs the length of a whole training; give --length")
     arguments = {
         "build": load_factory(training.network),
         "train": load_function(str(training.train), "training function"),

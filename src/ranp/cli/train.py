@@ -100,7 +100,7 @@ def command(
     if not first:
         return
     output.show(record, _summary(record))
-    output.say(f"Look at {job.directory / 'report.html'}. Next: ranp evaluate {job.directory}")
+    output.say(f"Open {job.directory / 'report.html'}. Next: ranp evaluate {job.directory}")
 
 
 def _changes(method: str | None, sparsity: float | None, prune_size: int | None) -> dict[str, Any]:

@@ -201,7 +201,7 @@ class TrainingCells:
 
         Returns:
             A flat result. Its `outcome` is "trained"; "unreachable", with the nearest network's
-            costs, if the method cannot come down to the budget or sparsity; or "diverged".
+            costs, if the method cannot reach the budget or sparsity; or "diverged".
         """
         wanted = TrainingCell.from_dict(cell)
         traced = self.trace(wanted.config)

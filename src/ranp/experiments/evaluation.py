@@ -150,8 +150,8 @@ def _against_thin(
     if reference is None or reference == thin or not accuracies.get(reference):
         return ""
     return _against(reference, thin, "thinning by hand", accuracies, differences) or (
-        f"How {reference} does against thinning by hand is not known: thin was not trained "
-        "with it; name it among the methods."
+        f"{reference} cannot be compared with thinning by hand: there are no runs of thin with "
+        "the same seeds; add it to the methods."
     )
 
 
@@ -231,8 +231,8 @@ def _cautions(runs: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> list[str]:
         if unreachable:
             nearest = min(run["deviation"] for run in unreachable)
             cautions.append(
-                f"{method} cannot come down to this budget with {len(unreachable)} of "
-                f"{len(by_seed)} seeds; the nearest costs {100 * nearest:.1f} % more."
+                f"{method} cannot reach this budget with {len(unreachable)} of "
+                f"{len(by_seed)} seeds; the closest costs {100 * nearest:.1f} % more."
             )
         diverged = [run for run in by_seed.values() if run["outcome"] == "diverged"]
         if diverged:
@@ -251,7 +251,7 @@ def _cautions(runs: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> list[str]:
     outdated = {m: sum(run["outdated"] for run in by_seed.values()) for m, by_seed in runs.items()}
     if named := [f"{m} ({n} of {len(runs[m])} seeds)" for m, n in outdated.items() if n]:
         cautions.append(
-            f"Computed by other code than this version's: {', '.join(named)}; --recompute computes "
+            f"Computed by another version of the code: {', '.join(named)}; --recompute computes "
             "them again."
         )
     return cautions

@@ -85,7 +85,7 @@ class LoopRuns:
         return self.allocator.allocate(self.allocator.choice(method, budget, seed), budget)
 
     def unreachable(self) -> list[str]:
-        """Return why methods cannot come down to a budget, each once."""
+        """Return why methods cannot reach a budget, each once."""
         reasons = [
             allocation.reason
             for allocation in self._allocations.values()
@@ -217,7 +217,9 @@ def compare(
     racing = None
     if RACE in names:
         if length is None:
-            raise UsageError("a race must know how long a training is; give length, in check-ins")
+            raise UsageError(
+                "a race needs the length of a whole training; give length, in check-ins"
+            )
         racing = Racing(allocator, length, candidates, cost, tell)
     full = allocator.chooser(Choice.make("thin")).costs()
     budgets = {

@@ -151,10 +151,11 @@ def describe_difference(method: str, other: str, difference: Difference) -> str:
     summary = difference.summary
     p = difference.p if difference.p_holm is None else difference.p_holm
     points = 100 * summary.mean
+    apart = f"{abs(points):.2f} points {'below' if points < 0 else 'above'} {other}"
     if summary.low is None or summary.high is None or p is None:
         return (
-            f"{method} is {points:+.2f} points from {other} with one seed, which supports no "
-            "statement on whether they differ."
+            f"{method} is {apart} with one seed, which supports no statement on whether they "
+            "differ."
         )
     if p < LEVEL:
         shown = "shown to be more accurate" if points > 0 else "shown to be less accurate"
@@ -162,10 +163,7 @@ def describe_difference(method: str, other: str, difference: Difference) -> str:
         shown = "not shown to differ"
     interval = f"95 % interval {100 * summary.low:+.2f} to {100 * summary.high:+.2f}"
     spread = "the same each time, so their spread is not known" if _agree(summary) else interval
-    return (
-        f"{method} is {points:+.2f} points from {other} ({spread}, {_seeds(summary.n)}, "
-        f"p = {p:.2g}): {shown}."
-    )
+    return f"{method} is {apart} ({spread}, {_seeds(summary.n)}, p = {p:.2g}): {shown}."
 
 
 def conclude(reference: str | None, differences: Mapping[str, Difference], seeds: int) -> str:
@@ -211,7 +209,7 @@ def conclude(reference: str | None, differences: Mapping[str, Difference], seeds
     if least >= LEVEL:
         sentence += (
             f"; {smallest} seeds cannot show it without the assumption that differences are "
-            f"normal, as the sign-flip test's p is {least:g} at the least"
+            f"normal, as the sign-flip test's p is at least {least:g}"
         )
     return sentence + "."
 

@@ -192,7 +192,7 @@ def _other_size(model: nn.Module, example: Arguments, samples: int) -> Arguments
         else:
             return arguments
     raise UsageError(
-        f"{type(model).__name__} takes no other size ({said}): export it without dynamic"
+        f"{type(model).__name__} supports no other size ({said}): export it without dynamic"
     )
 
 

@@ -60,7 +60,7 @@ def find_format(path: Path, named: str | None = None) -> Format:
     if named is not None:
         raise UsageError(f"unknown format '{named}': use {' or '.join(FORMATS)}")
     endings = " or ".join(f".{name}" for name in FORMATS)
-    raise UsageError(f"'{path}' does not say what it is to be: let its name end in {endings}")
+    raise UsageError(f"'{path}' does not tell the format; use a name that ends in {endings}")
 
 
 def load_exported(path: str | Path, format: Format | None = None) -> Runner:
@@ -103,7 +103,7 @@ def _write_onnx(program: ExportedProgram, about: str) -> bytes:
     if proto.ByteSize() > _LARGEST:
         raise UsageError(
             "the network is larger than 2 GB, more than an ONNX file can hold: "
-            "let the name end in .pt2, or prune more"
+            "use a name that ends in .pt2, or prune more"
         )
     content: bytes = proto.SerializeToString()
     return content
@@ -156,7 +156,7 @@ def _require_onnx() -> None:
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise UsageError(
-            f'ONNX files need {error.name}: pip install "ranp[export]", or let the name end in .pt2'
+            f'ONNX files need {error.name}: pip install "ranp[export]", or use a .pt2 file'
         ) from error
 
 

@@ -260,7 +260,7 @@ def _notes(
         margin = describe("memory", memory.loss_margin)
         note = (
             f"The memory of the loss could not be predicted: {memory.untraced}. A margin of "
-            f"{margin} stands in its place ({LOSS_MARGIN} times the outputs): measure a step "
+            f"{margin} is used instead ({LOSS_MARGIN} times the outputs): measure a step "
             "before you rely on it."
         )
         warnings.warn(note, LossNotCounted, stacklevel=5)

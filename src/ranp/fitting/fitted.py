@@ -149,10 +149,10 @@ def fit_summary(fitted: Fitted, below: RenderableType) -> RenderableType:
         *(_heading(f"Budgets: {fitted.step}, {fitted.loss}"), _budget_table(fitted), "")
     ]
     if len(fitted.method_rows()) > 1:
-        parts += [_heading("Neurons that RANP keeps within the budgets, by what it weighs")]
+        parts += [_heading("Neurons that RANP keeps within the budgets, by resource")]
         parts += [_methods_table(fitted), ""]
     if fitted.alternatives:
-        parts += [_heading("Pruning less instead (sparsities to 0.01)")]
+        parts += [_heading("Alternatives with less pruning (sparsities to 0.01)")]
         parts += [_alternatives_table(fitted.alternatives), ""]
     parts += [_heading(f"What holds the peak of the slim network, {at}"), _peak_table(memory), ""]
     return Group(*parts, below, "", fitted.verdict, *fitted.notes)

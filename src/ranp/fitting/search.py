@@ -340,8 +340,8 @@ class BudgetSearch:
             ways = [*self._other_coupling(), *ways]
         advice = f"these would: {'; '.join(ways)}" if ways else "nothing that was tried keeps it"
         return DoesNotFit(
-            f"no network of {', '.join(methods)} keeps a {worst} budget of {limit} "
-            f"with {self.step}: the nearest takes {describe(worst, nearest.figures[worst])} "
+            f"no network pruned by {', '.join(methods)} keeps a {worst} budget of {limit} "
+            f"with {self.step}: the closest takes {describe(worst, nearest.figures[worst])} "
             f"at sparsity {nearest.sparsity:.4f}; {advice}",
             nearest,
             others,

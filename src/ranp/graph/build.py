@@ -131,7 +131,7 @@ def _check_model(model: nn.Module) -> None:
             raise UsageError(f"'{name}' must be dense, got {tensor.layout}; call to_dense() on it")
         if tensor.is_complex():
             raise UsageError(
-                f"'{name}' must be real, got {tensor.dtype}; ranp knows no complex channels"
+                f"'{name}' must be real, got {tensor.dtype}; complex channels are not supported"
             )
 
 

@@ -122,8 +122,8 @@ class Tracer(TorchDispatchMode):
         except Exception as error:
             if isinstance(error, VALUE_DEPENDENT) or ".numpy()" in str(error):
                 raise TraceError(
-                    f"{self.place} asks for the values of a tensor{failing_line(error)}, "
-                    "but tracing has shapes only; decide by shapes, or outside of the forward"
+                    f"{self.place} needs the values of a tensor{failing_line(error)}, "
+                    "but tracing only has shapes; branch on shapes, or outside of the forward"
                 ) from error
             raise TraceError(
                 f"the forward fails in {self.place}: {describe_failure(error)}; "

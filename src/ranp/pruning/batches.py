@@ -231,7 +231,7 @@ class OutOfMemoryFallback:
                 "out of memory while scoring a single sample with activation checkpointing; "
                 "score at a smaller spatial size"
             ) from error
-        warnings.warn(f"out of memory while scoring: going on with {advice}", stacklevel=4)
+        warnings.warn(f"out of memory while scoring: continuing with {advice}", stacklevel=4)
 
 
 def check_batches(batches: int | None) -> None:

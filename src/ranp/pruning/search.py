@@ -94,7 +94,7 @@ def meet_budget(chooser: Chooser, budgets: Sequence[Budget]) -> tuple[float, Ali
         budget = next(limit for limit in limits if spent(smallest, [limit]) > 1)
         least, whole = budget.total(chooser.costs(smallest)), budget.total(full)
         raise InfeasibleError(
-            f"{chooser.choice.method.name} cannot come down to {_amount(budget, budget.limit)}, "
+            f"{chooser.choice.method.name} cannot reach {_amount(budget, budget.limit)}, "
             f"{100 * budget.limit / whole:.3g} %: at its largest feasible sparsity, "
             f"{floor_sparsity(most)}, the network still costs "
             f"{_amount(budget, least)}, {100 * least / whole:.3g} %; "

@@ -89,7 +89,7 @@ def nearest_widths(chooser: Chooser, alive: Alive) -> Widths:
         value, gflops = min(costs, key=lambda each: abs(each[1] - wanted))
         return Widths(type(model).__name__, argument, value, full, gflops, gflops / wanted - 1)
     raise UsageError(
-        f"{type(model).__name__} keeps no argument that says how wide it is (one of "
+        f"{type(model).__name__} has no argument for its width (one of "
         f"{', '.join(_WIDTHS)}); build the slim network with plan.apply(model)"
     )
 

@@ -206,7 +206,7 @@ def _compared(
     if not full:
         more["off budget"] = (_signed_percent(means["deviation"]), means["deviation"])
     if difference is not None and not full:
-        more[f"less {result['reference']}"] = (_points(difference), difference["mean"])
+        more[f"minus {result['reference']}"] = (_points(difference), difference["mean"])
         if difference["p_holm"] is not None:
             more["p, Holm"] = (_p(difference, "p_holm"), difference["p_holm"])
     return Compared(

@@ -22,7 +22,7 @@ def render_race(record: Mapping[str, Any], command: str | None = None) -> str:
         why=record["why"],
         facts=[
             ("cost", f"{100 * record['spent']:.4g} % of the training that follows"),
-            ("stated before", f"{100 * record['stated']:.4g} %"),
+            ("announced maximum", f"{100 * record['stated']:.4g} %"),
             ("CPU", f"{record['cpu_seconds']:,.0f} s"),
         ],
         charts=[(name, _chart(curves, name, rungs)) for name in metrics[:4]],

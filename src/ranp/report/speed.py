@@ -22,8 +22,8 @@ def bench_table(comparisons: Sequence[Comparison], title: str) -> Table:
         "input",
         *numbers("full s", "slim s", "±", "x", "of", "realised", "full MiB", "slim MiB"),
         title=title,
-        caption="Median of runs in turns; ± is the median distance from it. "
-        "Memory: peak of one run beside parameters and batch.",
+        caption="Median of alternating runs; ± is the median distance from it. "
+        "Memory: peak of one run on top of parameters and batch.",
     )
     for row in comparisons:
         full, slim = row["full"], row["slim"]
@@ -50,7 +50,7 @@ def times_table(times: Mapping[str, Any]) -> Table:
         *numbers("ms", "±", "x as fast"),
         title=f"Inference at {' x '.join(map(str, times['shape']))} on {machine['device']}, "
         f"threads: {machine['threads']}, load {times['load']:.1f}",
-        caption="Median of runs in turns; ± is the median distance from it.",
+        caption="Median of alternating runs; ± is the median distance from it.",
     )
     reference = next(iter(runs.values()))["seconds"]
     for name, run in runs.items():

@@ -129,9 +129,9 @@ def _explain(error: Exception, call: ModelCall, module: str) -> RanpError:
     what = describe_failure(error)
     cause = error.__cause__ if isinstance(error, RanpError) else error
     if isinstance(cause, VALUE_DEPENDENT):
-        return NotTraceable(f"{where} asks for values of tensors{failing_line(cause)}", call)
+        return NotTraceable(f"{where} needs the values of tensors{failing_line(cause)}", call)
     if isinstance(cause, _NOT_TRACEABLE) or ".numpy()" in str(cause):
-        return NotTraceable(f"{where} asks for values of tensors ({what})", call)
+        return NotTraceable(f"{where} needs the values of tensors ({what})", call)
     if isinstance(error, RanpError):
         return error
     return TraceError(

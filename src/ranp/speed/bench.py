@@ -136,7 +136,7 @@ def compare_speed(
     if others > BUSY and not force:
         raise UsageError(
             f"the machine is busy ({others:.1f} other threads running, load {busy:.1f}): figures "
-            "would say nothing; wait, or measure all the same with --force"
+            "would not be reliable; wait, or measure nevertheless with --force"
         )
     models = {"full": full, "slim": slim}
     comparisons = []

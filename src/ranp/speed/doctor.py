@@ -172,7 +172,7 @@ def fresh_memory() -> Finding:
     kept = torch.empty(elements)
     return _compared(
         "memory allocated again",
-        "writing 64 MiB to new memory against memory in hand",
+        "writing 64 MiB to new memory against memory that is already mapped",
         lambda: torch.empty(elements).fill_(1.0),
         lambda: kept.fill_(1.0),
         "ranp.optimize(..., keep_memory=True), or ranp.speed.keep_freed_memory() once at the start",
@@ -204,7 +204,7 @@ def channels_last_statistics() -> Finding:
         "batch norm with channels last",
         error > 1e-6,
         f"variance over 48^3 voxels wrong by {error:.0e}",
-        "ranp.optimize puts an exact batch norm in its place",
+        "ranp.optimize replaces it by an exact batch norm",
     )
 
 

@@ -65,7 +65,7 @@ def claim(job: Job, *, resume: bool) -> dict[str, Any] | None:
     if stored.exists():
         if not resume:
             raise UsageError(
-                f"run directory '{directory}' holds a run; --resume auto goes on with it, "
+                f"run directory '{directory}' holds a run; continue it with --resume auto, "
                 "or choose another --out"
             )
         _check_same(job, read_file(stored, "run"))

@@ -73,7 +73,7 @@ class RunLog(Listener):
         self._last = lines[-1] if lines else ""
         write_text(self._metrics, "".join(line + "\n" for line in lines))
         place = f"epoch {epoch}, batch {batch + 1}"
-        self.note(f"goes on at {place}" if batch or history else f"begins at {place}")
+        self.note(f"continues at {place}" if batch or history else f"begins at {place}")
 
     def on_epoch_end(self, line: Mapping[str, Any]) -> None:
         """Append one line to each file."""

@@ -299,7 +299,7 @@ class Trainer:
         raise Interrupted(
             number,
             f"stopped in epoch {self.progress.epoch} after batch {self.progress.batch}; "
-            "the same command with --resume auto goes on from there",
+            "to continue, run the same command with --resume auto",
         )
 
 

@@ -54,7 +54,7 @@ class Allocation:
 
 @dataclass(frozen=True)
 class Unreachable:
-    """A method that cannot come down to a budget.
+    """A method that cannot reach a budget.
 
     Attributes:
         reason: Why, and which settings would help.

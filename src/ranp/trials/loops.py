@@ -161,7 +161,7 @@ def _checked(line: Any) -> Line:
         ) from error
     if all(name == LOSS for name in values):
         raise UsageError(
-            "the training function must yield a metric beside the loss, higher is better; "
+            "the training function must yield a metric besides the loss, higher is better; "
             "write `yield {'dice': dice, 'loss': loss}`"
         )
     if LOSS in goal_of(values).lower():

@@ -296,7 +296,7 @@ class Racing:
         racing = 1 + schedule.rungs[0][1]
         stated = (
             f"Race of {racing} candidates: at most {100 * schedule.cost:.4g} % of the training "
-            f"that follows ({schedule.check_ins} check-ins, where that has {self.length})"
+            f"that follows ({schedule.check_ins} check-ins, the training has {self.length})"
         )
         if racing == candidates:
             return stated
@@ -311,7 +311,7 @@ class Racing:
     ) -> tuple[dict[str, Allocation], dict[str, str]]:
         """Return the candidates' networks at a budget, and those left out with the reason.
 
-        Where a method cannot come down to the budget, or would leave a layer too thin to be
+        Where a method cannot reach the budget, or would leave a layer too thin to be
         trained (see `thin_layers`), it races with the floor "auto". Of those that come to the same
         network, the first candidate keeps its name, else thin, which everybody knows.
         """

@@ -65,7 +65,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         Experiment(
             "fig-mnmg",
             "Figure 9",
-            "MNMG-sum beside MPMG-sum",
+            "MNMG-sum and MPMG-sum",
             trains=False,
             module="fig_importance",
         ),
@@ -99,7 +99,7 @@ def reproduce(
     table = exhibit.table()
     if outdated := sum(map(study.store.is_outdated, cells)):
         mark = (
-            f"{outdated} of {len(cells)} cells were computed by other code than this version's; "
+            f"{outdated} of {len(cells)} cells were computed by another version of the code; "
             "--recompute computes them again."
         )
         table = replace(table, about=(*table.about, mark))

@@ -17,7 +17,7 @@ _FIGURES: Mapping[str, tuple[str, Mapping[str, str]]] = {
         {method: LABELS[method] for method in ("vanilla", "weighted", "ranp-f")},
     ),
     "fig-mnmg": (
-        "Figure 9: MNMG-sum beside MPMG-sum",
+        "Figure 9: MNMG-sum and MPMG-sum",
         {"mnmg-sum": "MNMG-sum", "vanilla": "MPMG-sum"},
     ),
 }

@@ -315,7 +315,7 @@ def _note(study: Study, row: TableRow) -> str | None:
         )
     runs = len(row.cells.trainings)
     if any(map(study.store.is_outdated, (*row.cells.all, *row.parts))):
-        notes.append("Computed by other code.")
+        notes.append("Computed by another version of the code.")
     if bad := runs - len(_trained(study, row.cells)):
         notes.append(f"{bad} of {runs} runs diverged and are left out.")
     return " ".join(notes) or None
