@@ -164,6 +164,19 @@ def train_two_inputs(model: nn.Module, seed: int) -> Iterator[dict[str, float]]:
         yield {"likelihood": -loss.item(), "loss": loss.item()}
 
 
+class Interrupting(nn.Module):
+    """The process is interrupted when it is run, or traced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = small()
+
+    def forward(self, x: Tensor) -> Tensor:
+        os.kill(os.getpid(), signal.SIGINT)
+        y: Tensor = self.body(x)
+        return y
+
+
 def train(model: nn.Module, seed: int) -> Iterator[dict[str, float]]:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in batches() * 2:

@@ -522,6 +522,48 @@ def test_a_loss_that_looks_at_the_output_has_a_margin_and_promises_nothing(model
     assert "measure a step" in result.notes[0]
 
 
+def hungry(output, target):
+    """A loss that keeps 8 MiB for the backward pass, whatever the network is."""
+    return F.cross_entropy(output, target) + output.mean().expand(2**21).exp().mean()
+
+
+def test_it_is_said_where_most_of_the_memory_is_out_of_reach(model, loader, caplog):
+    result = ranp.fit(model, loader, hungry, memory="75%", **STEP)
+    limit, full = (result.budgets[0].limit, result.figures["full"]["memory"])
+    chooser = result.chooser
+    smallest = slim_model(
+        model, chooser.graph, chooser.choose(chooser.max_sparsity()), init="fresh", seed=0
+    )
+    batch = (torch.zeros(2, 2, 24, 24, 24), torch.zeros(2, 24, 24, 24, dtype=torch.long))
+    stays = ranp.predict_training_memory(
+        smallest, batch, forward=make_forward(hungry, None), device="cpu"
+    ).peak
+    assert 8 * MiB < stays < limit == pytest.approx(0.75 * full)
+    (note,) = result.notes
+    assert note.startswith(
+        f"{100 * stays / limit:.0f} % of the memory budget ({stays / MiB:.1f} MiB of "
+        f"{limit / MiB:.1f} MiB) stay however much is pruned, most of it in the loss and between"
+    )
+    least = min(result.plan.layers.values(), key=lambda layer: len(layer.kept) / layer.neurons)
+    assert f"as little as {len(least.kept)} of {least.neurons} channels" in note
+    assert note in caplog.text and note in str(result).replace("\n", " ")
+
+
+def test_nothing_is_said_where_pruning_reaches_what_is_asked_for(model, loader, loss):
+    assert ranp.fit(model, loader, loss, memory="65%", **STEP).notes == ()
+
+
+def test_a_loss_that_takes_no_smaller_volumes_leaves_out_the_crops(model, loader, loss):
+    def picky(output, target):
+        if output.shape[-1] not in (8, 24):
+            raise ValueError("these are too small for me")
+        return loss(output, target)
+
+    result = ranp.fit(model, loader, picky, memory="50%", **STEP)
+    assert result.figures["slim"]["memory"] <= 0.5 * result.figures["full"]["memory"]
+    assert not any("crop" in change for each in result.alternatives for change in each.changes)
+
+
 def test_targets_grow_with_the_step():
     seen = []
 
