@@ -28,7 +28,8 @@ masked (eval mode, float64, random inputs).
   go. The rest is the network's output, or tied to its input, or held by numbers in its code.
 - **error**: the largest difference between slim and masked network, relative to the largest
   output. Group, layer and RMS norm mix channels in their statistics, so that removing channels
-  changes the function; there the statistics are frozen to those of the masked network.
+  changes the function; there the statistics are frozen to those of the masked network, also
+  where the norm is written by hand.
 - **trace**: seconds of CPU time to find the channel graph.
 """
 
