@@ -304,7 +304,7 @@ def test_a_race_to_a_memory_budget_counts_the_loss(tmp_path: Path) -> None:
         return output[:, :, None].expand(-1, -1, 2**18).exp().mean()  # 4 MiB for the backward pass
 
     assert make_race(tmp_path, **options)[0].winner == "thin"
-    with pytest.raises(InfeasibleError, match="the nearest takes"):
+    with pytest.raises(InfeasibleError, match="the closest takes"):
         make_race(tmp_path, score_with=(score_with()[0], heavy), **options)
 
 
