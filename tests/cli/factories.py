@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import warnings
 from collections.abc import Iterator
 
 import torch
@@ -116,6 +117,11 @@ def deciding_loss(output: Tensor, target: Tensor) -> Tensor:
 
 def raises() -> nn.Module:
     raise RuntimeError("no such luck")
+
+
+def warns() -> nn.Module:
+    warnings.warn_explicit("careful", UserWarning, "/site-packages/other.py", 7)
+    return small()
 
 
 def number() -> int:

@@ -49,8 +49,12 @@ MOVE = """((method, percent) => {
 })"""
 
 
-def move(page, method, percent):
-    return page.run(f"{MOVE}({json.dumps(method)}, {json.dumps(percent)})")
+def move(page, *settings):
+    """Set method and sparsity, one pair after the other, and return what is shown each time.
+
+    All in one call: between calls the browser would draw the page.
+    """
+    return page.run(f"{json.dumps(settings)}.map((setting) => {MOVE}(...setting))")
 
 
 def check_quiet(page):
@@ -97,10 +101,11 @@ def test_the_slider_shows_what_the_library_computes(browser, tmp_path, name):
     methods = explorable(chooser)
     assert set(methods) == {"ranp-f", "ranp-m", "weighted", "vanilla", "layerwise", "random"}
     feasible = infeasible = 0
+    asked_for = ("0", "7", "12.34", "33", "50", "62", "78", "95", "100")
     for method, each in methods.items():
-        for asked in ("0", "7", "12.34", "33", "50", "62", "78", "95", "100"):
+        settings = [(method, asked) for asked in asked_for]
+        for asked, shown in zip(asked_for, move(page, *settings), strict=True):
             sparsity = float(asked) / 100
-            shown = move(page, method, asked)
             alive = each.choose(sparsity)
             kept = [int(alive[layer.neurons].sum()) for layer in chooser.graph.layers.values()]
             assert [int(n.replace(",", "")) for n in shown["kept"]] == kept, (method, asked)
@@ -145,7 +150,7 @@ def check_layers(charts, record, costs):
 def test_what_is_typed_moves_to_the_nearest_sparsity_of_the_table(browser, tmp_path):
     page = browser.open(write(tmp_path, make_chooser("unet")))
     for typed, shown in (("33.4", "33"), ("33.6", "34"), ("-5", "0"), ("250", "100")):
-        move(page, "weighted", typed)
+        move(page, ("weighted", typed))
         assert page.run("document.getElementById('sparsity-exact').value") == shown
     page.close()
 
@@ -164,7 +169,8 @@ def test_dragging_the_slider_moves_figures_and_charts(browser, tmp_path, capsys)
     assert shown == count(chooser.model, chooser.graph, chooser.choose(0.2)).gflops
     assert page.run("document.getElementById('picture').outerHTML") != before
     assert float(page.run("document.querySelector('.veil').getAttribute('width')")) < float(veil)
-    times = [move(page, "ranp-f", str(p))["milliseconds"] for p in range(10, 60)]
+    moves = move(page, *(("ranp-f", str(percent)) for percent in range(10, 60)))
+    times = [shown["milliseconds"] for shown in moves]
     with capsys.disabled():
         print(f" slider: median {sorted(times)[25]:.1f} ms, slowest {max(times):.1f} ms", end="")
     page.run("document.getElementById('reset').click()")
@@ -304,7 +310,7 @@ def test_hostile_names_are_text(browser, tmp_path):
     assert page.run("document.querySelectorAll('script').length") == 3
     assert page.run("document.querySelectorAll('img').length") == 0
     assert page.run("document.querySelector('.bars th[scope=row]').textContent") == f"0{HOSTILE}"
-    shown = move(page, HOSTILE, "100")
+    (shown,) = move(page, (HOSTILE, "100"))
     assert shown["infeasible"]
     assert HOSTILE in page.run("document.getElementById('verdict').textContent")
     check_quiet(page)
