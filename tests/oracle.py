@@ -5,13 +5,15 @@ stays alive up to its consumers, and any way around them shows. Where channels m
 weight in between (attention), what the channel comes out of is zeroed as well.
 
 Some operations mix channels, so that removing some changes what is left: group and layer norm.
-There the equality is checked with the statistics frozen to those of the masked network.
+There the equality is checked with the statistics frozen to those of the masked network. In norms
+that are written by hand these are the means and variances that are taken over fewer slots than in
+the masked network.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -23,11 +25,18 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from ranp.graph import Alive, ChannelGraph, named_tensors
+from ranp.graph import Alive, ChannelGraph, index_dims, named_tensors
 from ranp.graph.operation import tensors_within
+from ranp.graph.tracing import Mode
 from ranp.slimming import slim_model
 
 Moments = tuple[Tensor, Tensor]
+Kept = tuple[Tensor | None, ...]
+
+_REDUCTIONS = {
+    *(torch.mean, torch.var, torch.std, torch.var_mean, torch.std_mean),
+    *(Tensor.mean, Tensor.var, Tensor.std),
+}
 
 
 @dataclass(frozen=True)
@@ -69,6 +78,7 @@ class Reference:
         self._inputs = pytree.tree_map(
             lambda x: x.double() if isinstance(x, Tensor) and x.is_floating_point() else x, inputs
         )
+        self._kept = _kept_by_reductions(graph, alive)
         reference = masked(model, graph, alive, both_ends=both_ends)
         with torch.no_grad():
             self._full = _outputs(_copy(model), self._inputs)
@@ -78,7 +88,7 @@ class Reference:
     def compare(self, slim: nn.Module) -> Comparison:
         """Compares a slim network in float64, which is left in eval mode."""
         expected = self._expected
-        with torch.no_grad(), _Statistics(self._statistics.moments):
+        with torch.no_grad(), _Statistics(self._statistics.moments, self._kept):
             found = _outputs(slim.eval(), self._inputs)
         assert [t.shape for t in found] == [t.shape for t in expected]
         scale = max(float(t.abs().max()) for t in expected)
@@ -176,23 +186,57 @@ def _mask_weight_norms(model: nn.Module, full: Mapping[str, Tensor]) -> None:
                 v.copy_(torch.where(g > 0, weight, full[name]))
 
 
-class _Statistics(TorchFunctionMode):
-    """Records the statistics of norms that mix channels, or uses recorded ones."""
+def _kept_by_reductions(graph: ChannelGraph, alive: Alive) -> list[Kept]:
+    """What a slim network keeps of each mean and variance that its forward takes, in order."""
+    names = {f"aten::{reduction.__name__}" for reduction in _REDUCTIONS}
+    records = (r for r in graph.passes[Mode(False)].records if r.name in names)
+    return [
+        tuple(
+            None if classes is None else torch.from_numpy(np.flatnonzero(alive[classes]))
+            for classes in record.outputs[0][1]
+        )
+        for record in records
+    ]
 
-    def __init__(self, recorded: list[Moments | None] | None = None) -> None:
+
+class _Statistics(TorchFunctionMode):
+    """Records the statistics of norms that mix channels, or uses recorded ones.
+
+    Args:
+        recorded: The `moments` of the masked network; None to record them.
+        kept: The slots of each mean and variance that stay; missing where all do.
+    """
+
+    def __init__(self, recorded: list[Any] | None = None, kept: Sequence[Kept] = ()) -> None:
         super().__init__()
         self.replay = recorded is not None
-        self.moments = list(recorded or [])
+        self.moments: list[Any] = list(recorded or [])
+        self._kept = iter(kept)
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
+        if func in _REDUCTIONS:
+            return self._reduction(func(*args, **(kwargs or {})), args[0])
         own = {
             F.group_norm: self._group_norm,
             F.layer_norm: self._layer_norm,
             F.rms_norm: self._rms_norm,
         }.get(func, func)
         return own(*args, **(kwargs or {}))
+
+    def _reduction(self, own: Any, x: Tensor) -> Any:
+        """A mean or variance: the recorded one where it is taken over fewer slots now."""
+        results = own if isinstance(own, tuple) else (own,)
+        slots = x.numel() // results[0].numel()
+        if not self.replay:
+            self.moments.append((slots, tuple(tensor.clone() for tensor in results)))
+            return own
+        (full, frozen), kept = self.moments.pop(0), next(self._kept, ())
+        if slots == full:
+            return own
+        frozen = tuple(index_dims(tensor, kept) for tensor in frozen)
+        return frozen if isinstance(own, tuple) else frozen[0]
 
     def _moments(self, x: Tensor, dims: list[int]) -> Moments:
         own = (x.mean(dims, keepdim=True), x.var(dims, keepdim=True, correction=0))

@@ -18,6 +18,7 @@ from ranp.fitting import (
     prune_network,
 )
 from ranp.fitting.machine import default_device
+from ranp.fitting.target import example_at
 from ranp.graph import ChannelGraph, ExampleInput, build_graph, split_batch, unwrap
 from ranp.peeking import peek
 from ranp.progress import ScoringBar
@@ -238,7 +239,8 @@ def prune(
         resource: Resource to reweight by in Eq. 10 instead of the method's own (see `plan`).
         forward: `forward(model, batch)` -> scalar tensor, instead of `loss`.
         example_input: Input to trace the model with and to count costs at; it may be larger than
-            the batches for scoring. If None, one sample of the first batch.
+            the batches for scoring. If None, one sample of the first batch, or of what `forward`
+            calls the model with.
         batches: Maximum number of batches to score; None for all of them. "auto" stops when the
             kept neurons no longer change, after at most 16 batches.
         per: "batch" to score whole batches, or "sample" to score samples one by one (see `score`).
@@ -453,8 +455,9 @@ def fit(  # noqa: D417
         recompute=recompute,
         device=device or default_device(),
     )
+    example = example_at(model, forward, peeked.first, step)
     traced = pipeline.trace(
-        model, peeked, example_input=(1, *step.sample), protect=protect, switches=switches
+        model, peeked, example_input=example, protect=protect, switches=switches
     )
     scored: dict[str, Any] = {"per": per, "weights": weights, "seed": seed, "scores": scores}
     scoring = _scoring(loss, forward, batches, needs_data=needs_data, **scored)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ranp.errors import UsageError
 from ranp.graph import ExampleInput
-from ranp.pruning.batches import Forward, split_pair
+from ranp.pruning.batches import Forward, make_forward, samples, split_pair, to_device
 from ranp.user_code import BlamedLoader
 
 
@@ -29,16 +30,22 @@ class Batches:
     loader: Iterable[Any] | None = None
     first: Any = None
 
-    def example(self, forward: Forward | None) -> ExampleInput:
-        """Return one sample of the first batch to trace with.
+    def example(self, model: nn.Module, forward: Forward | None) -> ExampleInput:
+        """Return one sample of the first batch to trace a model with.
 
         Args:
-            forward: `forward(model, batch)` of the user, if any: then a batch may be anything.
+            model: The model.
+            forward: `forward(model, batch)` of the user, if any: then a batch may be anything, and
+                what it calls the model with is the example.
         """
         if self.first is None and self.loader is not None:
             raise UsageError("the loader is empty: it yields no batch")
         if self.first is None:
             raise UsageError("give an example_input: there is no batch to take it from")
+        if forward is not None:
+            called = called_with(model, forward, samples(self.first, slice(0, 1)))
+            if called is not None:
+                return called
         try:
             x, _ = split_pair(self.first)
         except UsageError as error:
@@ -49,8 +56,7 @@ class Batches:
             ) from error
         if not isinstance(x, Tensor):
             raise UsageError("give an example_input: the batch's input is not a single tensor")
-        # A shape stands for floating-point numbers, on the model's device.
-        return (1, *x.shape[1:]) if x.is_floating_point() else x[:1]
+        return _as_example(x[:1])
 
     def input_shape(self, forward: Forward | None) -> tuple[int, ...]:
         """Return the shape of the first batch's input; () without a batch."""
@@ -65,6 +71,43 @@ class Batches:
                 "what is trained with by batch and input"
             )
         return () if x is None else tuple(x.shape)
+
+
+class _Called(BaseException):
+    """Ends the user's forward where it calls the model; no `except Exception` catches it."""
+
+
+def called_with(model: nn.Module, forward: Forward, batch: Any) -> ExampleInput | None:
+    """Return what a `forward(model, batch)` calls the model with first; None if it does not.
+
+    The model itself does not run.
+    """
+    found: list[ExampleInput] = []
+
+    def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if kwargs:
+            bound = inspect.signature(module.forward).bind(*args, **kwargs)
+            found.append(bound.arguments)
+        else:
+            is_tensor = len(args) == 1 and isinstance(args[0], Tensor)
+            found.append(_as_example(args[0]) if is_tensor else args)
+        raise _Called
+
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    hook = model.register_forward_pre_hook(note, with_kwargs=True, prepend=True)
+    try:
+        with torch.random.fork_rng(), torch.no_grad():
+            make_forward(None, forward)(model, to_device(batch, device))
+    except _Called:
+        return found[0]
+    finally:
+        hook.remove()
+    return None
+
+
+def _as_example(x: Tensor) -> ExampleInput:
+    """Return a tensor to trace with: its shape stands for floats, on the model's device."""
+    return tuple(x.shape) if x.is_floating_point() else x
 
 
 def peek(loader: Iterable[Any] | None) -> Batches:

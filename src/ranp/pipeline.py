@@ -106,7 +106,7 @@ def trace(
         return Traced(model, graph, batches, protect)
     if example_input is None:
         batches = peek(batches.loader) if batches.first is None else batches
-        example_input = batches.example(forward)
+        example_input = batches.example(model, forward)
     graph = build_graph(model, example_input, protect=protect, switches=switches)
     return Traced(model, graph, batches, protect)
 

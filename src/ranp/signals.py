@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +12,27 @@ from types import FrameType
 from typing import Any
 
 from ranp.errors import RanpError
+
+
+def end_while_starting() -> None:
+    """Let SIGINT end the process, with a line, while it imports what commands are made of.
+
+    Packages swallow an interruption of their import, or break by it; nothing is written by then.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is ignored
+        signal.signal(signal.SIGINT, _end_if_starting)
+
+
+def _end_if_starting(number: int, frame: FrameType | None) -> None:
+    torch = sys.modules.get("torch")
+    importing = frame
+    while importing is not None and "importlib" not in importing.f_code.co_filename:
+        importing = importing.f_back
+    is_starting = torch is None or getattr(torch.__spec__, "_initializing", False)
+    if importing is None or not is_starting:
+        raise KeyboardInterrupt
+    os.write(2, b"ranp: interrupted\n")
+    os._exit(128 + number)
 
 
 class Interrupted(RanpError):

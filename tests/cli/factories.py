@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import warnings
 from collections.abc import Iterator
 
 import torch
@@ -118,6 +119,11 @@ def raises() -> nn.Module:
     raise RuntimeError("no such luck")
 
 
+def warns() -> nn.Module:
+    warnings.warn_explicit("careful", UserWarning, "/site-packages/other.py", 7)
+    return small()
+
+
 def number() -> int:
     return 3
 
@@ -127,6 +133,54 @@ def wide() -> nn.Module:
         nn.Conv3d(1, 24, 3, padding=1), nn.ReLU(), nn.MaxPool3d(2), nn.Conv3d(24, 48, 3, padding=1),
         nn.ReLU(), nn.Upsample(scale_factor=2), nn.Conv3d(48, 2, 1),
     )  # fmt: skip
+
+
+class TwoInputs(nn.Module):
+    """An encoder for each of two inputs, the second by name, and outputs at two depths."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv3d(1, 12, 3, padding=1)
+        self.second = nn.Conv3d(2, 12, 3, padding=1)
+        self.head = nn.Conv3d(24, 2, 1)
+        self.deep = nn.Conv3d(12, 2, 1)
+
+    def forward(self, ct: Tensor, pet: Tensor) -> tuple[Tensor, Tensor]:
+        first, second = self.first(ct).relu(), self.second(pet).relu()
+        return self.head(torch.cat([first, second], 1)), self.deep(first)
+
+
+def named_batches() -> list[dict[str, object]]:
+    return [{"case": ["a"], "ct": x, "pet": torch.cat([x, -x], 1), "mask": y} for x, y in batches()]
+
+
+def forward(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    """The loss of two inputs and two outputs."""
+    output, deep = model(batch["ct"], pet=batch["pet"])
+    return F.cross_entropy(output, batch["mask"]) + F.cross_entropy(deep, batch["mask"]) / 2
+
+
+def train_two_inputs(model: nn.Module, seed: int) -> Iterator[dict[str, float]]:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for batch in named_batches() * 2:
+        loss = forward(model, batch)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield {"likelihood": -loss.item(), "loss": loss.item()}
+
+
+class Interrupting(nn.Module):
+    """The process is interrupted when it is run, or traced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = small()
+
+    def forward(self, x: Tensor) -> Tensor:
+        os.kill(os.getpid(), signal.SIGINT)
+        y: Tensor = self.body(x)
+        return y
 
 
 def train(model: nn.Module, seed: int) -> Iterator[dict[str, float]]:

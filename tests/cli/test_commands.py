@@ -574,3 +574,50 @@ def test_a_loader_tells_the_input_and_goes_on_to_the_next_command(ranp, command)
     assert shown.json == ranp(command, SMALL, *INPUT, "--json").json
     (hint,) = [line for line in shown.err.splitlines() if line.startswith("Next: ranp ")]
     assert hint == f"Next: ranp prune {SMALL} --flops 10% {' '.join(DATA)}"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("prune", "--method", "thin", "--memory", "80%"),
+        ("fit", "--method", "thin", "--memory", "80%", "--batch", 1),
+        ("prune", "--sparsity", "0.5", "--data", "tests.cli.factories:batches"),
+        ("score", "--data", "tests.cli.factories:batches"),
+        ("search", "--method", "layerwise"),
+        ("profile",),
+        ("inspect",),
+    ],
+)
+def test_an_interruption_is_one_line_and_leaves_no_file(ranp, tmp_path, command):
+    name, *options = command
+    out = ("--out", tmp_path / "out") if name in ("prune", "fit", "score") else ()
+    interrupted = ranp(
+        name, "tests.cli.factories:Interrupting", "--input", "1,1,8,8,8", *options, *out
+    )
+    assert interrupted.code == 130
+    assert interrupted.out == ""
+    assert interrupted.err.splitlines()[-1] == "ranp: interrupted"
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+SWALLOWING = """
+import os, signal
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+except KeyboardInterrupt:
+    print("swallowed")
+"""
+
+
+@pytest.mark.parametrize(("before", "code"), [("", 130), ("sys.modules['torch'] = sys", 0)])
+def test_an_interruption_of_the_start_is_not_swallowed_by_an_import(tmp_path, before, code):
+    (tmp_path / "swallowing.py").write_text(SWALLOWING)
+    start = "from ranp.signals import end_while_starting; end_while_starting()"
+    program = f"import sys\n{before}\n{start}\nimport swallowing"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == code
+    assert (done.stdout, done.stderr) == (
+        ("", "ranp: interrupted\n") if code else ("swallowed\n", "")
+    )

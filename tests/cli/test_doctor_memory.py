@@ -117,9 +117,9 @@ def test_predictions_are_never_made_smaller(monkeypatch):
     assert kept is not None and kept.factors == {"32": 1.0, "bf16": 1.0, "16": 1.0}
 
 
-def test_a_damaged_correction_is_none():
+def test_a_damaged_correction_is_none(tmp_path):
     keep_correction("cpu", [])
-    path = memory_correction._path("cpu")
+    (path,) = (tmp_path / "memory").iterdir()
     path.write_text(path.read_text().replace("20", "21"))
     assert memory_correction.load_correction("cpu") is None and not path.exists()
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+import sys
+import warnings
 from pathlib import Path
 
 import pytest
 
-from ranp import cli
 from ranp.slimming import Plan
 from tests.cli import factories
-from tests.fresh import run_fresh
 
 SMALL = ("fit", "tests.cli.factories:small", "--data", "tests.cli.factories:batches")
+LAYERWISE = ("--method", "layerwise", "--quiet")
 STEP = ("--input", "1,24,24,24", "--batch", "2", "--device", "cpu")
 
 
@@ -58,13 +59,23 @@ def test_the_result_is_written(ranp, tmp_path):
     assert 'id="timeline"' in (out / "report.html").read_text()
 
 
-def test_a_loss_that_decides_by_values_is_warned_of_in_one_line_that_names_it():
+@pytest.fixture
+def warnings_are_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As outside of tests: to stderr, in the form that the command line gives them."""
+
+    def show(message, category, filename, lineno, file=None, line=None) -> None:
+        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
+
+    monkeypatch.setattr("warnings.showwarning", show)
+    warnings.simplefilter("default")  # until the end of the test
+
+
+@pytest.mark.usefixtures("warnings_are_printed")
+def test_a_loss_that_decides_by_values_is_warned_of_in_one_line_that_names_it(ranp):
     loss = ("--loss", "tests.cli.factories:deciding_loss")
-    program = "from ranp.cli import main; main()"
-    budget = ("--memory", "80%", "--method", "layerwise", "--quiet")
-    done = run_fresh(program, *SMALL, *loss, *STEP, *budget, cwd=Path.cwd())
-    assert done.returncode == 0
-    (warning,) = done.stderr.splitlines()
+    done = ranp(*SMALL, *loss, *STEP, "--memory", "80%", *LAYERWISE)
+    assert done.code == 0
+    (warning,) = done.err.splitlines()
     assert re.match(
         r"ranp: warning: The memory of the loss could not be predicted: .* values of tensors "
         r"\(factories.py:\d+\)\. A margin of ",
@@ -72,9 +83,11 @@ def test_a_loss_that_decides_by_values_is_warned_of_in_one_line_that_names_it():
     )
 
 
-def test_a_warning_of_another_package_says_where_it_is_from():
-    given = (UserWarning("careful"), UserWarning, "/site-packages/other.py", 7, "")
-    assert cli._format_warning(*given) == "/site-packages/other.py:7: UserWarning: careful\n"
+@pytest.mark.usefixtures("warnings_are_printed")
+def test_a_warning_of_another_package_says_where_it_is_from(ranp):
+    done = ranp("fit", "tests.cli.factories:warns", *STEP, "--params", "800", *LAYERWISE)
+    assert done.code == 0
+    assert done.err == "/site-packages/other.py:7: UserWarning: careful\n"
 
 
 def test_stored_scores_are_used(ranp, tmp_path):

@@ -37,6 +37,50 @@ def test_a_race_from_the_command_line_goes_on_and_ends_with_a_plan(ranp, tmp_pat
     assert {path: path.stat().st_mtime_ns for path in records} == records
 
 
+TWO = (
+    *("--network", f"{FACTORIES}:TwoInputs", "--train", f"{FACTORIES}:train_two_inputs"),
+    *("--data", f"{FACTORIES}:named_batches", "--forward", f"{FACTORIES}:forward"),
+    *("--budget", "flops=50%", "--cost", "400%"),
+)
+
+
+def test_several_inputs_and_outputs_race_by_a_forward(ranp, tmp_path):
+    race = ("race", *TWO, "--length", 8, "--candidates", "ranp-f,thin")
+    outcome = ranp(*race, "--out", tmp_path, "--json")
+    assert outcome.code == 0, outcome.err
+    assert list(outcome.json["widths"])[:2] == ["ranp-f", "thin"]
+    slim = Plan.load(tmp_path / "plan.json").apply(factories.TwoInputs())
+    assert factories.forward(slim, factories.named_batches()[0]).isfinite()
+    benched = ranp("bench", tmp_path / "plan.json", "--network", f"{FACTORIES}:TwoInputs")
+    assert benched.code == 2
+    assert "must be for a network with one input, got 0 and 2 by name" in benched.err
+
+
+def test_several_inputs_and_outputs_are_compared_by_a_forward(ranp, tmp_path):
+    compare = ("compare", *TWO, "--seeds", 1, "--methods", "full,ranp-f")
+    outcome = ranp(*compare, "--out", tmp_path, "--json")
+    assert outcome.code == 0, outcome.err
+    (budget,) = outcome.json["budgets"]
+    full, slim = (row["means"] for row in budget["rows"])
+    assert full["parameters"] == 12 * (27 + 1) + 12 * (54 + 1) + 2 * (24 + 1) + 2 * (12 + 1)
+    assert 0.4 * full["gflops"] < slim["gflops"] <= 0.5 * full["gflops"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--loss", f"{FACTORIES}:half_loss"), "give one of --loss and --forward"),
+        (("--forward", f"{FACTORIES}:forwrd"), "has no 'forwrd'. Did you mean 'forward'?"),
+        (("--forward", f"{FACTORIES}:NOT_A_FUNCTION"), "must be a function, got int"),
+        (("--forward", f"{FACTORIES}:half_loss"), "forward(model, batch) fails: "),
+    ],
+)
+def test_a_forward_that_is_none_is_refused(ranp, tmp_path, options, message):
+    outcome = ranp("race", *TWO, "--length", 8, *options, "--out", tmp_path)
+    assert outcome.code == 2
+    assert message in outcome.err
+
+
 def test_an_error_of_the_training_function_names_its_line(ranp, tmp_path):
     arguments = (*RACE, "--cost", 2, "--train", f"{FACTORIES}:train_badly")  # it fails after one
     outcome = ranp(*arguments, "--out", tmp_path)

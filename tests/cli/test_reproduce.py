@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 
@@ -35,7 +37,16 @@ def test_what_makes_no_sense_is_refused_in_one_line(
     assert message in outcome.err.splitlines()[-1]
 
 
+def write_nothing(figure: None, *paths: Path) -> None:
+    for path in paths:
+        path.write_bytes(b"")
+
+
 def test_a_figure_is_written_and_told_of(ranp, tmp_path, monkeypatch):
+    # What is drawn is tested with the experiments, and takes longer than all the rest.
+    drawing = "ranp.experiments.reproduce.fig_importance.draw_importance"
+    monkeypatch.setattr(drawing, lambda panels, shared: None)
+    monkeypatch.setattr("ranp.report.figures.save_figure", write_nothing)
     arguments = ("reproduce", "fig-mnmg", "--scale", "smoke", "--out", tmp_path)
     outcome = ranp(*arguments)
     assert outcome.code == 0
@@ -49,10 +60,6 @@ def test_a_figure_is_written_and_told_of(ranp, tmp_path, monkeypatch):
     assert (
         f"<code>ranp reproduce fig-mnmg --scale smoke --out {tmp_path}</code>" in page.read_text()
     )
-    # The files are there: drawing them again takes longer than all the rest.
-    drawing = "ranp.experiments.reproduce.fig_importance.draw_importance"
-    monkeypatch.setattr(drawing, lambda panels, shared: None)
-    monkeypatch.setattr("ranp.report.figures.save_figure", lambda figure, *paths: None)
     again = ranp(*arguments, "--json", "--quiet")
     assert again.err == ""
     assert len(again.json["rows"]) == 30

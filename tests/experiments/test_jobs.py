@@ -133,7 +133,7 @@ def test_the_same_cells_bit_for_bit(tiny, crops, tmp_path, jobs, request):
         request.getfixturevalue("local_executor")
     budget = {"params=900": Budget("params", 900)}
     config = tiny(epochs=1, pruning__floor=1)
-    design = RecipeRuns(config, ("full", "ranp-f", "random"), budget, (0, 1))
+    design = RecipeRuns(config, ("full", "ranp-f"), budget, (0, 1))
     one, several = (
         outcomes(TrainingCells(Store(tmp_path / str(each) / "cells"), crops), design, each)
         for each in (1, jobs)

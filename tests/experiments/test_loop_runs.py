@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import nn
 
 from ranp.errors import UsageError
 from ranp.experiments.loop_runs import compare
-
-SHAPE = (1, 1, 12, 12)
+from tests.toy import SHAPE, check_ins, score_with
 
 
 def build() -> nn.Module:
@@ -24,27 +22,8 @@ def build() -> nn.Module:
     )  # fmt: skip
 
 
-def batch(size: int = 8) -> tuple[Tensor, Tensor]:
-    y = torch.randint(2, (size,))
-    x = torch.randn(size, *SHAPE[1:])
-    x[:, 0, :, :6] += y[:, None, None].float()
-    return x, y
-
-
 def train(model: nn.Module, seed: int) -> Iterator[dict[str, float]]:
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    for _ in range(6):
-        x, y = batch()
-        loss = F.cross_entropy(model(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        yield {"accuracy": float((model(x).argmax(1) == y).float().mean()), "loss": loss.item()}
-
-
-def score_with() -> tuple[Any, Any]:
-    torch.manual_seed(0)
-    return [batch(1) for _ in range(3)], F.cross_entropy
+    return check_ins(model, 6)
 
 
 def run(path: Path, **options: Any) -> tuple[Any, list[str]]:
@@ -59,8 +38,17 @@ def run(path: Path, **options: Any) -> tuple[Any, list[str]]:
     return compare(build, train, out=path, tell=lines.append, **options), lines
 
 
-def test_methods_are_trained_at_one_cost_and_compared_with_thin(tmp_path: Path) -> None:
-    comparison, lines = run(tmp_path)
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, list[str]]:
+    """A comparison, its directory (of which tests take a copy) and what was told of it."""
+    path = tmp_path_factory.mktemp("compared")
+    return path, *run(path)
+
+
+def test_methods_are_trained_at_one_cost_and_compared_with_thin(
+    compared: tuple[Path, Any, list[str]],
+) -> None:
+    _, comparison, lines = compared
     assert lines[:4] == [
         *(f"run {i} of 6: {name}, seed 0" for i, name in enumerate(["full", "thin", "ranp-f"], 1)),
         "run 4 of 6: full, seed 1",
@@ -76,15 +64,20 @@ def test_methods_are_trained_at_one_cost_and_compared_with_thin(tmp_path: Path) 
     assert "ranp-f is " in " ".join(str(comparison).split())
 
 
-def test_what_was_trained_is_not_trained_again(tmp_path: Path) -> None:
-    first, _ = run(tmp_path)
+def test_what_was_trained_is_not_trained_again(
+    compared: tuple[Path, Any, list[str]], tmp_path: Path
+) -> None:
+    path, first, _ = compared
+    shutil.copytree(path, tmp_path, dirs_exist_ok=True)
     again, lines = run(tmp_path)
     assert lines == []
     assert again.result == first.result
 
 
-def test_more_seeds_and_methods_train_only_what_is_new(tmp_path: Path) -> None:
-    run(tmp_path)
+def test_more_seeds_and_methods_train_only_what_is_new(
+    compared: tuple[Path, Any, list[str]], tmp_path: Path
+) -> None:
+    shutil.copytree(compared[0], tmp_path, dirs_exist_ok=True)
     _, lines = run(tmp_path, seeds=3, methods=["full", "thin", "ranp-f", "power:-0.25"])
     # The third seed of three methods, and three seeds of another.
     assert len(lines) == 6

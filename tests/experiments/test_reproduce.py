@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -147,10 +149,16 @@ def small(tmp_path_factory) -> tuple[Study, Path]:
     return study(directory, resources_only=True), directory / "out"
 
 
-@pytest.mark.parametrize("name", ["fig-importance", "fig-retained", "fig-mnmg"])
-def test_three_of_them_in_the_smallest_size(name, small):
+@pytest.fixture(scope="module")
+def made(small) -> Callable[[str], tuple[ComparisonTable, list[Path]]]:
+    """Makes tables and figures of that study, each once: drawing takes most of the time."""
     of_smoke, out = small
-    table, files = reproduce(name, of_smoke, out)
+    return functools.cache(lambda name: reproduce(name, of_smoke, out))
+
+
+@pytest.mark.parametrize("name", ["fig-importance", "fig-retained", "fig-mnmg"])
+def test_three_of_them_in_the_smallest_size(name, made):
+    table, files = made(name)
     check_files(name, files)
     check_page(table, files[-1])
     networks = {row.group for row in table.rows}
@@ -189,9 +197,9 @@ def check_page(table: ComparisonTable, page: Path) -> None:
                 assert cell.value == ("" if mean is None else repr(mean))
 
 
-def test_a_second_run_computes_nothing_and_gives_the_same_files(small):
+def test_a_second_run_computes_nothing_and_gives_the_same_files(small, made):
     of_smoke, out = small
-    _, files = reproduce("fig-retained", of_smoke, out)
+    _, files = made("fig-retained")
     before = [path.read_bytes() for path in files]
     told = []
     _, files = reproduce("fig-retained", of_smoke, out, lambda *cell: told.append(cell))
@@ -212,12 +220,12 @@ def unpictured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ranp.report.figures.save_figure", save)
 
 
-def test_rows_of_other_code_are_marked(small, unpictured):
-    of_smoke, out = small
-    table, _ = reproduce("fig-retained", of_smoke, out)
-    assert not any("other code" in text for text in table.about)
+def test_rows_of_other_code_are_marked(small, unpictured, tmp_path):
+    of_smoke, _ = small
+    table, _ = reproduce("fig-retained", of_smoke, tmp_path)
+    assert not any("another version" in text for text in table.about)
     later = replace(of_smoke, store=Store(of_smoke.store.directory, code="now"))
-    table, files = reproduce("fig-retained", later, out)
+    table, files = reproduce("fig-retained", later, tmp_path)
     assert table.about[-1].startswith("8 of 8 cells were computed by another version of the code")
     assert "8 of 8 cells were computed by another version of the code" in files[-1].read_text()
     row = capability_table.make_row(later, SHAPENET, "ranp-f").show(later)

@@ -26,6 +26,7 @@ from ranp.report.page import write_report
 from ranp.resources.step_model import StepModel
 from ranp.resources.training_memory import LOSS_MARGIN, LossNotCounted
 from ranp.slimming import slim_model
+from tests.cli import factories
 from tests.pruning.nets import given_back
 from tests.resources.allocator import step_peak
 
@@ -484,6 +485,29 @@ def test_a_forward_is_predicted_as_the_loss_that_it_computes(model, loader, loss
     assert result.figures == plain.figures
 
 
+def test_a_network_with_two_inputs_is_fitted_at_the_size_that_it_is_trained_at():
+    size, model = (1, 12, 12, 12), factories.TwoInputs()
+    larger = {
+        "ct": torch.zeros(1, *size),
+        "pet": torch.zeros(1, 2, *size[1:]),
+        "mask": torch.zeros(size, dtype=torch.long),
+    }
+    predict = partial(ranp.predict_training_memory, forward=factories.forward, device="cpu")
+    whole = predict(model, larger).peak
+    result = ranp.fit(
+        model,
+        factories.named_batches(),
+        forward=factories.forward,
+        memory="70%",
+        input=size,
+        device="cpu",
+    )
+    assert result.figures["full"]["memory"] == whole
+    assert result.figures["slim"]["memory"] <= 0.7 * whole
+    assert result.chooser.graph.inputs.shapes == ((1, *size), (1, 2, 12, 12, 12))
+    assert factories.forward(result.model, larger).isfinite()
+
+
 def test_a_loss_that_looks_at_the_output_has_a_margin_and_promises_nothing(model, loader):
     def looks(output, target):
         return F.cross_entropy(output, target) * (2 if output.sum() > 0 else 1)
@@ -496,6 +520,48 @@ def test_a_loss_that_looks_at_the_output_has_a_margin_and_promises_nothing(model
     assert "may keep every budget, but what the loss takes is not known" in str(result)
     assert re.search(r"values of tensors \(test_fit.py:\d+\)\. A margin", result.notes[0])
     assert "measure a step" in result.notes[0]
+
+
+def hungry(output, target):
+    """A loss that keeps 8 MiB for the backward pass, whatever the network is."""
+    return F.cross_entropy(output, target) + output.mean().expand(2**21).exp().mean()
+
+
+def test_it_is_said_where_most_of_the_memory_is_out_of_reach(model, loader, caplog):
+    result = ranp.fit(model, loader, hungry, memory="75%", **STEP)
+    limit, full = (result.budgets[0].limit, result.figures["full"]["memory"])
+    chooser = result.chooser
+    smallest = slim_model(
+        model, chooser.graph, chooser.choose(chooser.max_sparsity()), init="fresh", seed=0
+    )
+    batch = (torch.zeros(2, 2, 24, 24, 24), torch.zeros(2, 24, 24, 24, dtype=torch.long))
+    stays = ranp.predict_training_memory(
+        smallest, batch, forward=make_forward(hungry, None), device="cpu"
+    ).peak
+    assert 8 * MiB < stays < limit == pytest.approx(0.75 * full)
+    (note,) = result.notes
+    assert note.startswith(
+        f"{100 * stays / limit:.0f} % of the memory budget ({stays / MiB:.1f} MiB of "
+        f"{limit / MiB:.1f} MiB) stay however much is pruned, most of it in the loss and between"
+    )
+    least = min(result.plan.layers.values(), key=lambda layer: len(layer.kept) / layer.neurons)
+    assert f"as little as {len(least.kept)} of {least.neurons} channels" in note
+    assert note in caplog.text and note in str(result).replace("\n", " ")
+
+
+def test_nothing_is_said_where_pruning_reaches_what_is_asked_for(model, loader, loss):
+    assert ranp.fit(model, loader, loss, memory="65%", **STEP).notes == ()
+
+
+def test_a_loss_that_takes_no_smaller_volumes_leaves_out_the_crops(model, loader, loss):
+    def picky(output, target):
+        if output.shape[-1] not in (8, 24):
+            raise ValueError("these are too small for me")
+        return loss(output, target)
+
+    result = ranp.fit(model, loader, picky, memory="50%", **STEP)
+    assert result.figures["slim"]["memory"] <= 0.5 * result.figures["full"]["memory"]
+    assert not any("crop" in change for each in result.alternatives for change in each.changes)
 
 
 def test_targets_grow_with_the_step():

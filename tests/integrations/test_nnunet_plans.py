@@ -268,7 +268,7 @@ def test_what_cannot_be_pruned_is_said_in_one_line(dataset, about, arguments, co
         ),
         (
             ["--method", "race", "--flops", "10%", "--cost", "0"],
-            "cost of a race must be positive, got 0.0",
+            "must be a share of the training that follows, such as 0.05, 5% or 400%, got '0'",
         ),
     ],
 )

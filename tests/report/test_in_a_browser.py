@@ -14,6 +14,7 @@ from ranp.report.figures import draw_retained
 from ranp.report.page import write_report
 from ranp.report.reproduction import Reproduction, render_reproduction
 from ranp.report.table import Column, ComparisonTable, Figure, Row
+from ranp.report.terminal import percent
 from ranp.resources import count
 from tests.report.conftest import SCREENSHOTS
 from tests.report.networks import make_chooser, record_of
@@ -39,7 +40,8 @@ MOVE = """((method, percent) => {
   for (const { id, dataset } of all("table[data-chart]"))
     charts[dataset.chart] = texts(`#${id} .after`);
   return {
-    live, text, charts, kept: texts("#table-neurons .after"), picture: texts("#picture .after"),
+    live, text, charts, kept: texts("#table-neurons .after"), left: texts("#table-neurons .left"),
+    shares: texts("[data-live] ~ .share"), picture: texts("#picture .after"),
     infeasible: document.getElementById("explorer").classList.contains("infeasible"),
     most: document.getElementById("feasible-label").textContent,
     milliseconds: Number(document.getElementById("explorer").dataset.milliseconds),
@@ -47,8 +49,12 @@ MOVE = """((method, percent) => {
 })"""
 
 
-def move(page, method, percent):
-    return page.run(f"{MOVE}({json.dumps(method)}, {json.dumps(percent)})")
+def move(page, *settings):
+    """Set method and sparsity, one pair after the other, and return what is shown each time.
+
+    All in one call: between calls the browser would draw the page.
+    """
+    return page.run(f"{json.dumps(settings)}.map((setting) => {MOVE}(...setting))")
 
 
 def check_quiet(page):
@@ -95,14 +101,17 @@ def test_the_slider_shows_what_the_library_computes(browser, tmp_path, name):
     methods = explorable(chooser)
     assert set(methods) == {"ranp-f", "ranp-m", "weighted", "vanilla", "layerwise", "random"}
     feasible = infeasible = 0
+    asked_for = ("0", "7", "12.34", "33", "50", "62", "78", "95", "100")
     for method, each in methods.items():
-        for percent in ("0", "7", "12.34", "33", "50", "62", "78", "95", "100"):
-            sparsity = float(percent) / 100
-            shown = move(page, method, percent)
+        settings = [(method, asked) for asked in asked_for]
+        for asked, shown in zip(asked_for, move(page, *settings), strict=True):
+            sparsity = float(asked) / 100
             alive = each.choose(sparsity)
             kept = [int(alive[layer.neurons].sum()) for layer in chooser.graph.layers.values()]
-            assert [int(n.replace(",", "")) for n in shown["kept"]] == kept, (method, percent)
+            assert [int(n.replace(",", "")) for n in shown["kept"]] == kept, (method, asked)
             assert shown["picture"] == shown["kept"]
+            neurons = [len(layer) for layer in chooser.graph.layers.values()]
+            assert shown["left"] == list(map(percent, kept, neurons))  # 5 of 8 are 62 %, by both
             assert shown["most"] == f"{100 * each.max_sparsity():.1f} %"
             assert shown["infeasible"] == (not each.keeps_every_layer(sparsity))
             if shown["infeasible"]:
@@ -111,7 +120,11 @@ def test_the_slider_shows_what_the_library_computes(browser, tmp_path, name):
                 continue
             feasible += 1
             costs = count(chooser.model, chooser.graph, alive)
-            assert shown["live"] == costs.totals(), (method, percent)
+            assert shown["live"] == costs.totals(), (method, asked)
+            whole = count(chooser.model, chooser.graph).totals()
+            assert shown["shares"] == [
+                percent(value, whole[key], 1) for key, value in shown["live"].items()
+            ]
             check_layers(shown["charts"], record, costs)
             digits = len(shown["text"]["gflops"].partition(".")[2])
             assert digits >= 4 and shown["text"]["gflops"] == f"{costs.gflops:,.{digits}f}"
@@ -137,7 +150,7 @@ def check_layers(charts, record, costs):
 def test_what_is_typed_moves_to_the_nearest_sparsity_of_the_table(browser, tmp_path):
     page = browser.open(write(tmp_path, make_chooser("unet")))
     for typed, shown in (("33.4", "33"), ("33.6", "34"), ("-5", "0"), ("250", "100")):
-        move(page, "weighted", typed)
+        move(page, ("weighted", typed))
         assert page.run("document.getElementById('sparsity-exact').value") == shown
     page.close()
 
@@ -156,7 +169,8 @@ def test_dragging_the_slider_moves_figures_and_charts(browser, tmp_path, capsys)
     assert shown == count(chooser.model, chooser.graph, chooser.choose(0.2)).gflops
     assert page.run("document.getElementById('picture').outerHTML") != before
     assert float(page.run("document.querySelector('.veil').getAttribute('width')")) < float(veil)
-    times = [move(page, "ranp-f", str(p))["milliseconds"] for p in range(10, 60)]
+    moves = move(page, *(("ranp-f", str(percent)) for percent in range(10, 60)))
+    times = [shown["milliseconds"] for shown in moves]
     with capsys.disabled():
         print(f" slider: median {sorted(times)[25]:.1f} ms, slowest {max(times):.1f} ms", end="")
     page.run("document.getElementById('reset').click()")
@@ -296,7 +310,7 @@ def test_hostile_names_are_text(browser, tmp_path):
     assert page.run("document.querySelectorAll('script').length") == 3
     assert page.run("document.querySelectorAll('img').length") == 0
     assert page.run("document.querySelector('.bars th[scope=row]').textContent") == f"0{HOSTILE}"
-    shown = move(page, HOSTILE, "100")
+    (shown,) = move(page, (HOSTILE, "100"))
     assert shown["infeasible"]
     assert HOSTILE in page.run("document.getElementById('verdict').textContent")
     check_quiet(page)

@@ -159,9 +159,10 @@ def test_layers_are_grouped_by_the_deepest_modules_that_are_few():
 def test_row_44_deep_and_wide_networks_are_saved_small(tmp_path, depth, width, capsys):
     """2,000 layers, and 100,000 neurons: the page says less."""
     widths = [1, *[width] * depth]
-    model = nn.Sequential(
-        *(nn.Conv1d(i, o, 1) for i, o in pairwise(widths)), nn.Conv1d(width, 2, 1)
-    )
+    with torch.device("meta"):
+        model = nn.Sequential(
+            *(nn.Conv1d(i, o, 1) for i, o in pairwise(widths)), nn.Conv1d(width, 2, 1)
+        )
     graph = build_graph(model, (1, 1, 1))
     chooser = Chooser(model, graph, Choice.make("ranp-f"), random_scores(graph))
     plan = make_plan(chooser, 0.02)
@@ -236,7 +237,8 @@ def test_errors_name_the_way_out(chooser, tmp_path):
 )
 def test_pages_of_the_papers_networks_are_below_a_megabyte(tmp_path, network, neurons):
     spec = find_network(network)
-    model = spec.build()
+    with torch.device("meta"):
+        model = spec.build()
     graph = build_graph(model, spec.input_shape)
     assert graph.neurons == neurons
     chooser = Chooser(model, graph, Choice.make("ranp-f", lam=spec.lam), random_scores(graph))

@@ -75,20 +75,17 @@ def test_macs_are_half_of_what_pytorch_counts(name):
     assert total(count(model, graph, convention="macs")) == counted_by_pytorch(model, inputs)
 
 
+LARGER = ("mobilenetv2-ucf101", "unet3d-shapenet", "i3d-ucf101")
+
+
 @pytest.mark.parametrize(
-    "name", ["unet3d-brats", pytest.param("mobilenetv2-ucf101", marks=pytest.mark.slow)]
+    "name", ["unet3d-brats", *(pytest.param(name, marks=pytest.mark.slow) for name in LARGER)]
 )
 def test_macs_of_the_papers_networks(name):
     model = build_network(name)
     graph = build_graph(model, SMALL[name])
     expected = counted_by_pytorch(model, (torch.zeros(SMALL[name]),))
     assert total(count(model, graph, convention="macs")) == expected
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["unet3d-shapenet", "i3d-ucf101"])
-def test_macs_of_the_papers_larger_networks(name):
-    test_macs_of_the_papers_networks(name)
 
 
 def everything():
@@ -233,18 +230,13 @@ def test_counting_what_lives_is_counting_the_slim_network(name, share, seed):
 
 @pytest.mark.parametrize("name", ["unet3d-brats", "mobilenetv2-ucf101"])
 def test_counting_what_lives_of_the_papers_networks(name):
-    model = build_network(name)
+    with torch.device("meta"):
+        model = build_network(name)
     graph = build_graph(model, SMALL[name])
+    assert count(model, graph).parameters == sum(p.numel() for p in model.parameters())
     for share, seed in ((0.3, 0), (0.8, 1)):
         alive = random_alive(graph, share, seed)
         assert_counts_the_slim_network(model, graph, alive, SMALL[name])
-
-
-def test_parameters_are_those_of_the_model():
-    for name in ("unet3d-brats", "mobilenetv2-ucf101"):
-        model = build_network(name)
-        costs = count(model, build_graph(model, SMALL[name]))
-        assert costs.parameters == sum(p.numel() for p in model.parameters())
 
 
 @pytest.mark.parametrize("case", topologies.TOPOLOGIES[::3], ids=lambda case: case.name)

@@ -111,26 +111,32 @@ def test_unknown_mode_is_refused():
 def test_table_holds_every_layer_at_its_real_shape(tmp_path, monkeypatch):
     seen = []
 
-    def measured(module, shape, mode):
-        seen.append((type(module).__name__, shape, mode))
-        return {"layer": float(len(seen))}
+    def run_once(actions, repetitions):
+        for act in actions.values():
+            act()
+        return {name: Timing((float(len(seen)),)) for name in actions}
 
-    monkeypatch.setattr("ranp.resources.latency._layer_seconds", measured)
+    def note(module, inputs):
+        seen.append((type(module).__name__, tuple(inputs[0].shape), module.training))
+
+    monkeypatch.setattr("ranp.resources.latency.time_in_turns", run_once)
     model = nn.Sequential(
         nn.Conv3d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv3d(4, 4, 3), nn.Flatten(), nn.Linear(32, 2)
     )
     graph = build_graph(model, (2, 1, 4, 4, 4))
+    for module in model:
+        module.register_forward_pre_hook(note)
     cache = TimingCache(tmp_path)
     table = latency_table(model, graph, cache=cache)
     assert seen == [
-        ("Conv3d", (2, 1, 4, 4, 4), "train"),
-        ("Conv3d", (2, 4, 4, 4, 4), "train"),
-        ("Linear", (2, 32), "train"),
+        ("Conv3d", (2, 1, 4, 4, 4), True),
+        ("Conv3d", (2, 4, 4, 4, 4), True),
+        ("Linear", (2, 32), True),
     ]
     assert table == {"0": 1.0, "2": 2.0, "4": 3.0}
     assert latency_table(model, graph, cache=cache) == table and len(seen) == 3  # kept
     latency_table(model, graph, mode="inference", cache=cache)
-    assert len(seen) == 6
+    assert [training for _, _, training in seen[3:]] == [False] * 3
 
 
 def test_layers_are_really_run(tmp_path):

@@ -82,11 +82,31 @@ def test_both_networks_are_optimized(idle_machine, monkeypatch):
     assert found.comparisons[0].as_given == {"full": 3.0, "slim": 3.0}
 
 
-def test_the_loss_is_that_of_training_where_there_are_classes():
-    logits = torch.randn(2, 3, 4, 4, 4)
-    labels = torch.zeros(2, 4, 4, 4, dtype=torch.int64)
-    expected = nn.functional.cross_entropy(logits, labels)
-    assert library._usual_loss(logits) == expected
-    assert library._usual_loss([logits[:, 0], logits[:, 1]]) == sum(
-        part.mean() for part in (logits[:, 0], logits[:, 1])
-    )
+class Watched(nn.Conv3d):
+    """Keeps its logits, which may be given out one class at a time, and their gradient."""
+
+    def __init__(self, *, apart):
+        super().__init__(1, 3, 1)
+        self.apart, self.steps = apart, []
+
+    def forward(self, x):
+        logits = super().forward(x)
+        if logits.requires_grad:
+            logits.register_hook(lambda gradient: self.steps.append((logits.detach(), gradient)))
+        return [logits[:, 0], logits[:, 1]] if self.apart else logits
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_the_loss_is_that_of_training_where_there_are_classes(idle_machine, apart):
+    model = Watched(apart=apart)
+    shapes = [(2, 1, 4, 4, 4)]
+    compare_speed(model, network(1), shapes, theoretical=1.0, modes=("train",), repetitions=1)
+    logits, gradient = model.steps[0]
+    logits.requires_grad_()
+    if apart:
+        loss = logits[:, 0].mean() + logits[:, 1].mean()
+    else:
+        labels = torch.zeros(2, 4, 4, 4, dtype=torch.int64)
+        loss = nn.functional.cross_entropy(logits, labels)
+    (expected,) = torch.autograd.grad(loss, logits)
+    torch.testing.assert_close(gradient, expected)

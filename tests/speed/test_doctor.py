@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import platform
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 from ranp.resources.machine import vector_width
 from ranp.resources.measuring import Timing
 from ranp.speed import doctor, keep_freed_memory, return_freed_memory
+from tests.fresh import FORKS
 
 
 def test_every_check_answers():
@@ -51,7 +51,7 @@ def test_freed_memory_is_kept_only_until_it_is_returned():
 
     In a process of its own: one that has run other tests may have holes of that size.
     """
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
+    with FORKS.Pool(1) as pool:
         kept, returned, again = pool.apply(_freed_memory)
     assert kept - returned > 2**25
     assert again - returned < 2**25

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from ranp.trials.ladder import (
     clearly_ahead,
     least_cost,
     make_schedule,
+    parse_cost,
     standing,
 )
 
@@ -197,3 +200,14 @@ def test_a_refinement_must_beat_the_winner_at_every_rung_and_over_both_seeds() -
     assert curve.trained["worse"] == 1
     total = sum(curve.trained.values()) + sum(curve.again.values())
     assert total <= ladder.schedule.check_ins
+
+
+@pytest.mark.parametrize(("cost", "share"), [(0.05, 0.05), ("5%", 0.05), ("400 %", 4.0), (2, 2.0)])
+def test_a_cost_is_a_share_of_the_training_that_follows(cost: float | str, share: float) -> None:
+    assert parse_cost(cost) == share
+
+
+@pytest.mark.parametrize("cost", [0, -1, "a lot", "%", "", None, float("nan"), "inf"])
+def test_a_cost_that_is_none_is_refused(cost: Any) -> None:
+    with pytest.raises(UsageError, match=r"such as 0\.05, 5% or 400%, got "):
+        parse_cost(cost)

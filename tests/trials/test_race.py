@@ -13,42 +13,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import ranp
-from ranp.errors import UsageError
+from ranp.errors import InfeasibleError, UsageError
+from ranp.fitting import TrainingStep
 from ranp.trials.race import race
-
-SHAPE = (1, 1, 12, 12)
-
-
-def build() -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(1, 24, 3, padding=1), nn.ReLU(), nn.Conv2d(24, 24, 3, padding=1), nn.ReLU(),
-        nn.MaxPool2d(2), nn.Conv2d(24, 48, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(48, 48, 3, padding=1), nn.ReLU(), nn.Conv2d(48, 2, 1),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(),
-    )  # fmt: skip
-
-
-def batch(size: int = 8) -> tuple[Tensor, Tensor]:
-    y = torch.randint(2, (size,))
-    x = torch.randn(size, *SHAPE[1:])
-    x[:, 0, :, :6] += y[:, None, None].float()
-    return x, y
+from tests.toy import SHAPE, batch, build, check_ins, score_with
 
 
 def train(model: nn.Module, seed: int) -> Iterator[dict[str, float]]:
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    for _ in range(20):
-        x, y = batch()
-        loss = F.cross_entropy(model(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        yield {"accuracy": float((model(x).argmax(1) == y).float().mean()), "loss": loss.item()}
-
-
-def score_with() -> tuple[Any, Any]:
-    torch.manual_seed(0)
-    return [batch(1) for _ in range(4)], F.cross_entropy
+    return check_ins(model, 20)
 
 
 def make_race(path: Path, **options: Any) -> Any:
@@ -58,8 +30,23 @@ def make_race(path: Path, **options: Any) -> Any:
     return found, lines
 
 
-def test_a_race_keeps_its_stated_cost_and_hands_back_a_plan_at_the_budget(tmp_path: Path) -> None:
-    found, lines = make_race(tmp_path, score_with=score_with())
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, list[str]]:
+    """A race with data to score with, and what was told of it."""
+    return make_race(tmp_path_factory.mktemp("scored"), score_with=score_with())
+
+
+@pytest.fixture(scope="module")
+def ruled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """The directory of a race without data, and what it found."""
+    path = tmp_path_factory.mktemp("ruled")
+    return path, make_race(path, example_input=SHAPE)[0]
+
+
+def test_a_race_keeps_its_stated_cost_and_hands_back_a_plan_at_the_budget(
+    scored: tuple[Any, list[str]], tmp_path: Path
+) -> None:
+    found, lines = scored
     assert lines[0] == "Bringing 7 candidates to the budget"
     assert lines[1].startswith("Race of 7 candidates: at most ")
     assert found.spent <= found.stated <= 1.5
@@ -91,39 +78,39 @@ def test_a_race_says_how_it_goes(tmp_path: Path) -> None:
     assert f"accuracy {curve[at - 1]['accuracy']:.3g}" in trained
 
 
-def test_a_race_is_decided_by_its_seed(tmp_path: Path) -> None:
-    first, _ = make_race(tmp_path / "a", score_with=score_with())
-    second, _ = make_race(tmp_path / "b", score_with=score_with())
+def test_a_race_is_decided_by_its_seed(scored: tuple[Any, list[str]], tmp_path: Path) -> None:
+    first, _ = scored
+    second, _ = make_race(tmp_path, score_with=score_with())
     assert first.to_dict() | {"cpu_seconds": 0} == second.to_dict() | {"cpu_seconds": 0}
 
 
-def test_a_race_that_was_run_trains_nothing_again(tmp_path: Path) -> None:
-    first, _ = make_race(tmp_path, example_input=SHAPE)
+def test_a_race_that_was_run_trains_nothing_again(ruled: tuple[Path, Any]) -> None:
+    path, first = ruled
 
     def never(model: nn.Module, seed: int) -> Iterator[float]:
         raise AssertionError
 
     never.__qualname__, never.__module__ = train.__qualname__, train.__module__
     again = race(
-        build, never, budget={"flops": "20%"}, length=20, cost=1.5, out=tmp_path, tell=str,
+        build, never, budget={"flops": "20%"}, length=20, cost=1.5, out=path, tell=str,
         example_input=SHAPE,
     )  # fmt: skip
     assert again.to_dict() == first.to_dict()
 
 
-def test_without_data_only_rules_race(tmp_path: Path) -> None:
-    found, _ = make_race(tmp_path, example_input=SHAPE)
+def test_without_data_only_rules_race(ruled: tuple[Path, Any]) -> None:
+    _, found = ruled
     raced = set(found.rungs[0].standing)
     assert next(iter(found.widths)) == "thin"
     assert raced == {"thin", "power:-0.25", "power:0.25", "power:0.5", "power:-0.5"}
 
 
-@pytest.mark.parametrize(("resource", "first"), [("flops", "ranp-f"), ("params", "ranp-p")])
 def test_what_others_must_beat_is_ranp_by_the_budgeted_resource(
-    tmp_path: Path, resource: str, first: str
+    scored: tuple[Any, list[str]], tmp_path: Path
 ) -> None:
-    found, _ = make_race(tmp_path, budget={resource: "30%"}, score_with=score_with())
-    assert next(iter(found.widths)) == first
+    by_params, _ = make_race(tmp_path, budget={"params": "30%"}, score_with=score_with(), cost=0.2)
+    assert next(iter(scored[0].widths)) == "ranp-f"
+    assert next(iter(by_params.widths)) == "ranp-p"
 
 
 def test_candidates_out_of_reach_race_with_a_floor(tmp_path: Path) -> None:
@@ -278,3 +265,72 @@ def test_a_cost_that_allows_no_race_is_refused_before_anything_is_scored(tmp_pat
 
     with pytest.raises(UsageError, match=r"cost must be at least 0\.2, which is what a race"):
         make_race(tmp_path, cost=0.1, score_with=(score_with()[0], never))
+
+
+def test_a_forward_scores_as_the_loss_that_it_computes(tmp_path: Path) -> None:
+    pairs, loss = score_with()
+    triples = [("a case", x, y) for x, y in pairs]
+    by_loss, _ = make_race(tmp_path / "a", score_with=(pairs, loss), candidates=["ranp-f"])
+    by_forward, _ = make_race(
+        tmp_path / "b", score_with=triples, candidates=["ranp-f"],
+        forward=lambda model, batch: loss(model(batch[1]), batch[2]),
+    )  # fmt: skip
+    assert by_forward.plan.layers == by_loss.plan.layers
+    assert by_forward.plan.inputs == by_loss.plan.inputs
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"forward": F.cross_entropy}, "give score_with=loader"),
+        ({"forward": F.cross_entropy, "score_with": score_with()}, "give score_with=loader alone"),
+        ({"score_with": score_with()[0]}, r"must be \(loader, loss\), or a loader .*, got list"),
+        ({"score_with": (score_with()[0], 3)}, r"loss must be a function .*, got int"),
+    ],
+)
+def test_what_cannot_be_scored_with_is_refused(
+    tmp_path: Path, given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        make_race(tmp_path, **given)
+
+
+def test_a_race_to_a_memory_budget_counts_the_loss(tmp_path: Path) -> None:
+    step = TrainingStep(batch=2, sample=SHAPE[1:], device="cpu")
+    options: dict[str, Any] = {"candidates": ["thin"], "step": step}
+    options |= {"example_input": SHAPE, "budget": {"memory": "1MiB"}}
+
+    def heavy(output: Tensor, target: Tensor) -> Tensor:
+        return output[:, :, None].expand(-1, -1, 2**18).exp().mean()  # 4 MiB for the backward pass
+
+    assert make_race(tmp_path, **options)[0].winner == "thin"
+    with pytest.raises(InfeasibleError, match="the closest takes"):
+        make_race(tmp_path, score_with=(score_with()[0], heavy), **options)
+
+
+@pytest.mark.parametrize(
+    ("candidates", "raced", "left_out"),
+    [
+        (["power:0.25", "layerwise", "thin"], ["power:0.25", "thin"], "layerwise"),
+        (["layerwise", "thin", "power:0.25"], ["layerwise", "power:0.25"], "thin"),
+    ],
+)
+def test_of_the_same_network_the_first_candidate_or_the_known_one_races(
+    tmp_path: Path, candidates: list[str], raced: list[str], left_out: str
+) -> None:
+    found, lines = make_race(tmp_path, example_input=SHAPE, candidates=candidates, cost=4)
+    assert list(found.widths)[:2] == raced
+    same = ({"thin", "layerwise"} - {left_out}).pop()
+    assert found.left_out == {left_out: f"it is the same network as {same}"}
+    assert f"Left out, {left_out}: it is the same network as {same}" in lines
+
+
+def test_where_no_candidate_can_race_each_has_a_line_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(InfeasibleError) as caught:
+        make_race(
+            tmp_path, example_input=SHAPE, candidates=["thin", "power:0.5"], budget={"params": 20}
+        )
+    first, *reasons = str(caught.value).splitlines()
+    assert first == "no candidate can race:"
+    assert [line.split(":")[0] for line in reasons] == ["  thin", "  power"]
+    assert all("params" in line for line in reasons)

@@ -211,18 +211,20 @@ _unet(
     backbone="resnet10",
     decoder_channels=(32, 16, 8, 8, 8),
 )
-_unet(
-    "MedNeXt",
-    VOLUME,
-    share=0.9,
-    init_filters=4,
-    kernel_size=3,
-    blocks_down=(1, 1),
-    blocks_up=(1, 1),
-    blocks_bottleneck=1,
-    use_residual_connection=True,
-    deep_supervision=True,
-)
+for title, responses in (("MedNeXt", False), ("MedNeXt, global response norm", True)):
+    _unet(
+        title,
+        VOLUME,
+        share=0.9,
+        init_filters=4,
+        kernel_size=3,
+        blocks_down=(1, 1),
+        blocks_up=(1, 1),
+        blocks_bottleneck=1,
+        use_residual_connection=True,
+        deep_supervision=True,
+        global_resp_norm=responses,
+    )
 _add(
     "VoxelMorphUNet",
     (1, 2, 16, 16, 16),
@@ -304,7 +306,7 @@ _add(
 )
 _add(
     "DiffusionModelUNet",
-    share=0.5,
+    share=0.9,
     inputs=lambda: (*floats((1, 1, 16, 16))(), torch.tensor([7])),
     about="2D, attention, time steps",
     spatial_dims=2,

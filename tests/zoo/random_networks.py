@@ -12,11 +12,39 @@ from torch import Tensor, nn
 
 INPUT = (2, 4, 4, 4)
 
+
+class ChannelNorm(nn.Module):
+    """Layer norm over channels, by hand."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        centred = x - x.mean(1, keepdim=True)
+        normed = centred / (centred.square().mean(1, keepdim=True) + 1e-5).sqrt()
+        return self.weight[:, None, None] * normed + self.bias[:, None, None]
+
+
+class ResponseNorm(nn.Module):
+    """A channel's length over the mean of all lengths."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.ones(1, width, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        length = torch.linalg.vector_norm(x, dim=(2, 3), keepdim=True)
+        return self.gamma * x * (length / (length.mean(1, keepdim=True) + 1e-6)) + x
+
+
 _NORMS = {
     "batch": nn.BatchNorm2d,
     "instance": lambda width: nn.InstanceNorm2d(width, affine=True),
     "group": lambda width: nn.GroupNorm(2, width),
     "layer": lambda width: nn.GroupNorm(1, width),
+    "layer by hand": ChannelNorm,
+    "response": ResponseNorm,
     "prelu": nn.PReLU,
 }
 _KINDS = (
@@ -36,6 +64,7 @@ _KINDS = (
     "halves",
     "shuffle",
     "excite",
+    "attend",
 )
 
 
@@ -129,6 +158,9 @@ class RandomNet(nn.Module):
             return self.layers[str(step.detail)](x)
         if step.kind == "excite":
             return x * torch.sigmoid(self.layers[str(number)](x.mean((2, 3), keepdim=True)))
+        if step.kind == "attend":
+            features = torch.cat([x.mean(1, keepdim=True), x.amax(1, keepdim=True)], 1)
+            return x * torch.sigmoid(self.layers[str(number)](features))
         if str(number) in self.layers:
             return self.layers[str(number)](x)
         if step.kind == "activation":
@@ -163,6 +195,8 @@ def _layer(step: Step, width: int) -> nn.Module | None:
         return nn.ConvTranspose2d(width, step.detail, 3, padding=1, groups=2)
     if step.kind == "norm":
         return _NORMS[step.detail](width)
+    if step.kind == "attend":
+        return nn.Conv2d(2, 1, 3, padding=1)
     if step.kind == "excite":
         return nn.Sequential(nn.Conv2d(width, 4, 1), nn.GELU(), nn.Conv2d(4, width, 1))
     return None

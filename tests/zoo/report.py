@@ -27,7 +27,8 @@ at random, and the slim network is compared with the full one whose removed chan
   be removed. The rest is the network's output, tied to its input, or fixed by hard-coded numbers.
 - **error**: the largest difference between slim and masked network, relative to the largest
   output. Group, layer and RMS norm mix channels in their statistics, so removing channels changes
-  the function; there the statistics are frozen to those of the masked network.
+  the function; there the statistics are frozen to those of the masked network, also for norms
+  that are written by hand.
 - **trace**: seconds of CPU time to find the channel graph.
 
 Made by `make networks`.

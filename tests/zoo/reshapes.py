@@ -173,6 +173,17 @@ def unflatten() -> nn.Module:
     return Net(run, stem=nn.Linear(10, 32), middle=conv(2, 6), head=conv(6, 2))
 
 
+@case((4, 10), neurons=38, classes=10)
+def unflatten_and_upsample() -> nn.Module:
+    """The same by a view, and interpolated: what is interpolated are no channels"""
+
+    def run(net: Net, x):
+        y = net.features(x).view(x.shape[0], -1, 2, 4)
+        return net.head(F.relu(net.middle(F.interpolate(y, scale_factor=2))))
+
+    return Net(run, features=nn.Linear(10, 32), middle=conv(4, 6), head=conv(6, 2))
+
+
 @case((2, 3, 6, 6), neurons=6)
 def view_by_numbers() -> nn.Module:
     """A view with the width in the code"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 import warnings
 from importlib import import_module
@@ -15,10 +16,23 @@ import typer
 from ranp._version import __version__
 from ranp.cli import data, nnunet
 from ranp.errors import RanpError, is_out_of_memory, settings_as_options
+from ranp.signals import Interrupted
 from ranp.user_code import load_module
+
+
+class _Commands(typer.core.TyperGroup):
+    """The commands; one that is interrupted says so, where Typer would end without a word."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise Interrupted(signal.SIGINT, "interrupted") from error
+
 
 app = typer.Typer(
     name="ranp",
+    cls=_Commands,
     help="Make 3D CNNs small enough to train: resource aware neuron pruning at initialization.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

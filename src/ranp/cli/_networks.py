@@ -218,8 +218,13 @@ def load_planned(
 
 def traced_shape(plan: Plan) -> tuple[int, ...]:
     """Return the input shape that a plan was made at."""
-    (stored,) = plan.inputs["args"]
-    return tuple(stored["tensor"])
+    args, kwargs = plan.inputs["args"], plan.inputs["kwargs"]
+    if len(args) != 1 or kwargs or "tensor" not in args[0]:
+        raise UsageError(
+            f"the plan of a command must be for a network with one input, got {len(args)} and "
+            f"{len(kwargs)} by name; use it in Python: ranp.Plan.load(path).apply(model)"
+        )
+    return tuple(args[0]["tensor"])
 
 
 def parse_shape(text: str | None) -> tuple[int, ...] | None:

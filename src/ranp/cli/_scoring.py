@@ -177,7 +177,7 @@ def volume(network: Network, size: int | None) -> tuple[int, int, int]:
 
 
 class ScoringListener(ScoringBar):
-    """Shows scoring as a progress bar; a signal ends it after the batch under way.
+    """Shows scoring as a progress bar; a signal ends it, and only it, after the batch under way.
 
     Scores go to the file `keep` as soon as they are there; `on_interrupt` is called with the scores
     so far if a signal came.
@@ -194,9 +194,10 @@ class ScoringListener(ScoringBar):
         self._output, self._keep, self._on_interrupt = output, keep, on_interrupt
         self._stop = GracefulStop()
 
-    def __enter__(self) -> ScoringListener:
+    def on_start(self, done: int, total: int | None) -> None:
+        """Show the bar; from here on a signal waits for the end of a batch."""
         self._stack.enter_context(self._stop)
-        return self
+        super().on_start(done, total)
 
     def on_batch(self, scores: Scores) -> bool:
         """Advance the bar; stop if a signal came."""

@@ -85,20 +85,29 @@ class TrainingOptions(RecipeOptions):
     loss: Annotated[
         str | None, typer.Option(help="loss(output, target), as package.module:function.")
     ] = None
+    forward: Annotated[
+        str | None,
+        typer.Option(
+            help="forward(model, batch) that returns the loss, as package.module:function, instead "
+            "of --loss: for several inputs, batches with other names, or deep supervision."
+        ),
+    ] = None
     input_shape: InputOption = None
     floor: FloorOption = None
     cost: Annotated[
-        float,
+        str,
         typer.Option(help="Maximum cost of a race, as a share of the training that follows."),
-    ] = 0.05
+    ] = "5%"
 
     def check(self) -> None:
         """Refuse options that contradict each other, before anything is written."""
         if self.train is None and self.recipe is None:
             raise UsageError("give --recipe, or --network and --train for your own training loop")
         if self.train is None:
-            if self.length is not None or self.loss is not None:
-                raise UsageError("--recipe says how to train; leave out --length and --loss")
+            given = {"length": self.length, "loss": self.loss, "forward": self.forward}
+            unwanted = [f"--{name}" for name, value in given.items() if value is not None]
+            if unwanted:
+                raise UsageError(f"--recipe says how to train; leave out {' and '.join(unwanted)}")
         elif self.recipe is not None or self.settings or self.smoke:
             raise UsageError("--train replaces a recipe; give one of them")
         elif self.network is None:
@@ -117,13 +126,20 @@ class TrainingOptions(RecipeOptions):
         """Read and resolve the recipe."""
         return self.load(str(self.recipe), self.directory)
 
-    def score_with(self) -> tuple[Any, Any] | None:
-        """Return the loader and the loss to score with; None without both."""
-        if self.data is None and self.loss is None:
-            return None
-        if self.data is None or self.loss is None:
-            raise UsageError("methods that score with data need both; give --data and --loss")
-        return load_loader(self.data, "--data"), load_function(self.loss, "--loss")
+    def scored(self) -> dict[str, Any]:
+        """Return what to score with, as `race` and `compare` take it; nothing without data."""
+        if self.loss is not None and self.forward is not None:
+            raise UsageError("--forward stands for the loss; give one of --loss and --forward")
+        if self.data is None and self.loss is None and self.forward is None:
+            return {}
+        if self.data is None or (self.loss is None and self.forward is None):
+            raise UsageError(
+                "methods that score with data need both; give --data and --loss (or --forward)"
+            )
+        loader = load_loader(self.data, "--data")
+        if self.forward is not None:
+            return {"score_with": loader, "forward": load_function(self.forward, "--forward")}
+        return {"score_with": (loader, load_function(str(self.loss), "--loss"))}
 
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]

@@ -94,7 +94,7 @@ def _compare_loop(
             methods=names,
             budget=[split_budgets([text]) for text in budgets],
             seeds=seeds,
-            score_with=training.score_with(),
+            **training.scored(),
             example_input=parse_shape(training.input_shape),
             coupling=coupling,
             floor=training.floor,

@@ -48,8 +48,8 @@ class PlanOptions:
         int | None, typer.Option(min=1, help="Iterations of an epoch in a race.")
     ] = None
     cost: Annotated[
-        float | None,
-        typer.Option(help="Maximum cost of a race, as a share of the training; by default 0.05."),
+        str | None,
+        typer.Option(help="Maximum cost of a race, as a share of the training; by default 5%."),
     ] = None
     fold: Annotated[str, typer.Option(help="Fold whose training cases to score with, or all.")] = (
         "0"

@@ -71,7 +71,7 @@ def _loop(training: TrainingOptions, out: Path) -> tuple[dict[str, Any], str]:
         "build": load_factory(training.network),
         "train": load_function(str(training.train), "training function"),
         "length": training.length,
-        "score_with": training.score_with(),
+        **training.scored(),
     }
     module, _, build = str(training.network).partition(":")
     apply = f"model = ranp.Plan.load({str(out / 'plan.json')!r}).apply({build}())"

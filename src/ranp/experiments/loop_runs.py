@@ -24,7 +24,7 @@ from ranp.experiments.matching import (
     distinct,
 )
 from ranp.graph import ExampleInput
-from ranp.pruning import Choice, Coupling, Floor, find_method
+from ranp.pruning import Choice, Coupling, Floor, Forward, find_method
 from ranp.report.comparison_tables import terminal
 from ranp.resources.budgets import Amount, Budget
 from ranp.trials.allocating import Allocation, Allocator, Unreachable
@@ -161,13 +161,14 @@ def compare(
     ),
     seeds: int = 3,
     score_with: ScoreWith | None = None,
+    forward: Forward | None = None,
     example_input: ExampleInput | None = None,
     name: str | None = None,
     lam: float | None = None,
     coupling: Coupling | None = None,
     floor: Floor | None = None,
     length: int | None = None,
-    cost: float = DEFAULT_COST,
+    cost: Amount = DEFAULT_COST,
     candidates: Sequence[str] | None = None,
     out: str | Path = "out/compare",
     jobs: Jobs = 1,
@@ -188,9 +189,11 @@ def compare(
             winner of a race (see `ranp.race`).
         budget: Budget of the slim networks, such as `{"flops": "10%"}`; or a list of budgets.
         seeds: Number of runs of each method.
-        score_with: Loader and `loss(output, target)` to score with, for methods that need data.
-        example_input: Input to trace the network with and to count costs at; the first batch's
-            input if None.
+        score_with: Loader and `loss(output, target)` to score with, for methods that need data; the
+            loader alone with `forward`.
+        forward: `forward(model, batch)` -> scalar tensor, instead of the loss (see `race`).
+        example_input: Input to trace the network with and to count costs at; if None, the first
+            batch's input, or what `forward` calls the network with.
         name: Name of the training in the store; the function's name if None. Change it when the
             data or the training changes: runs with another name are computed anew.
         lam: lambda of Eq. 10; 11 if None.
@@ -198,7 +201,7 @@ def compare(
         floor: Minimum number of neurons in every layer, or "auto" for what the network needs; as in
             `prune` if None.
         length: Number of check-ins of a whole training; needed for "race".
-        cost: Maximum cost of a race, as a share of the training that follows.
+        cost: Maximum cost of a race, as a share of the training that follows: 0.05, or "5%".
         candidates: Candidates of a race.
         out: Directory for the runs.
         jobs: Number of processes that train, or "slurm".
@@ -207,7 +210,8 @@ def compare(
     """
     names = checked_methods(methods, also=(RACE,))
     store = Store(Path(out) / "cells", code=code_fingerprint(train), recompute=recompute)
-    given: dict[str, Any] = {"score_with": score_with, "example_input": example_input, "name": name}
+    given: dict[str, Any] = {"score_with": score_with, "forward": forward, "name": name}
+    given["example_input"] = example_input
     settings: dict[str, Any] = {"lam": lam, "coupling": coupling, "floor": floor}
     allocator = make_allocator(build, train, store, **given, **settings)
     racing = None

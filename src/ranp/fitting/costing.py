@@ -135,7 +135,7 @@ class Costing:
     def _costs(self, alive: Alive, sample: tuple[int, ...]) -> Costs:
         """Count at another size: the same classes, other numbers of voxels."""
         chooser = self.chooser
-        if chooser.graph.inputs.shapes == ((1, *sample),):
+        if (1, *sample) in chooser.graph.inputs.shapes:
             return chooser.costs(alive)
         if sample not in self._resized:
             graph = build_graph(chooser.model, (1, *sample))

@@ -19,7 +19,7 @@ from ranp.fitting.scoring import within_memory
 from ranp.fitting.search import Alternative, BudgetSearch, Found, least_pruned_of
 from ranp.fitting.target import StepInputAt, batch_like, no_loss
 from ranp.fitting.training_step import TrainingStep
-from ranp.pipeline import Events, Scoring, Target, Traced, make_chooser, make_result, prune
+from ranp.pipeline import Events, Scoring, Target, Traced, logger, make_chooser, make_result, prune
 from ranp.pruning import Choice, Chooser, Coupling, Floor, Method, resource_variants
 from ranp.pruning.coupling import REACHING, normalizes_samples
 from ranp.recording import timeline_of
@@ -107,6 +107,9 @@ def fit_network(
     result = make_result(
         chooser, fitted.sparsity, traced.protect, network=network, init=init, alive=fitted.alive
     )
+    if fitted.starved is not None:
+        logger.warning(fitted.starved)
+        notes.append(fitted.starved)
     return Fit(**vars(result), **{**vars(fitted), "notes": (*notes, *fitted.notes)})
 
 
@@ -208,6 +211,7 @@ def fit_choices(
     others: tuple[Alternative, ...] = ()
     if found.binding is not None and RESOURCES[found.binding].shrinks_with_input:
         others = search.alternatives(best.sparsity)
+    starved = search.starved(best, others) if found.binding == "memory" else None
     memory = {
         name: costing.memory(alive, step) for name, alive in (("full", full), ("slim", best.alive))
     }
@@ -228,6 +232,7 @@ def fit_choices(
         methods=() if timed else tried,
         alternatives=others,
         memory=memory,
+        starved=starved,
         notes=(*notes, *_notes(found, asked, costing, step)),
     )
 

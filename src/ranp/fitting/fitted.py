@@ -38,6 +38,7 @@ class Fitted:
         methods: The methods that were tried, the one that keeps most neurons first.
         alternatives: Other ways to train within the budgets that prune less, best first.
         memory: By network, the predicted memory of a training step.
+        starved: That little is left because most of the memory is out of reach; None if it is not.
         notes: Remarks on the result, one sentence each.
     """
 
@@ -51,6 +52,7 @@ class Fitted:
     methods: tuple[Tried, ...]
     alternatives: tuple[Alternative, ...]
     memory: Mapping[str, TrainingMemory]
+    starved: str | None = None
     notes: tuple[str, ...] = ()
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from ranp.errors import InfeasibleError, TraceError
+from ranp.errors import InfeasibleError, TraceError, UsageError
 from ranp.fitting.costing import CPU_MARGIN, Costing, Figures
 from ranp.fitting.training_step import TrainingStep, changes, is_part_of, variants
 from ranp.graph import Alive
@@ -19,6 +19,9 @@ from ranp.resources.budgets import RESOURCES, Budget, describe
 _SCAN = 6
 _COARSE_SCAN = 2
 _COARSE = 0.01
+_SHOWN_WAYS = 3
+_STARVED = 0.25
+"""A layer that keeps no more of its neurons than this is starved."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,9 @@ class Alternative:
     changes: tuple[str, ...]
     sparsity: float
     figures: Figures
+
+    def __str__(self) -> str:
+        return f"{' and '.join(self.changes)} (sparsity {self.sparsity:.2f})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -304,12 +310,36 @@ class BudgetSearch:
                 continue
             try:
                 best = replace(self, step=other)._search_coarsely(below=below)
-            except (RuntimeError, ValueError, TraceError):
-                continue  # the network does not take volumes of this size
+            except (RuntimeError, ValueError, TraceError, UsageError):
+                continue  # the network, or the user's own loss, does not take volumes of this size
             if best.keeps:
                 changed = changes(self.step, other)
                 found.append(Alternative(other, changed, best.sparsity, best.figures))
         return tuple(sorted(found, key=lambda each: (each.sparsity, len(each.changes))))
+
+    def starved(self, best: Candidate, others: Sequence[Alternative]) -> str | None:
+        """Return that little is left because most of the memory is out of reach of pruning.
+
+        None where it is less than half of the budget, or no layer is left with a few neurons only.
+        """
+        limit = next(b.limit for b in self.budgets if b.resource == "memory")
+        chooser = self.costing.chooser
+        kept = chooser.graph.kept(best.alive)
+        shares = {name: len(kept[name]) / len(each) for name, each in chooser.graph.layers.items()}
+        least = min(shares, key=shares.__getitem__)
+        smallest = self.costing.memory(chooser.choose(chooser.max_sparsity()), self.step)
+        stays = min(smallest.peak, best.figures["memory"])
+        if shares[least] > _STARVED or stays < limit / 2:
+            return None
+        held = [each.module or "the loss and between layers" for each in smallest.holders[:2]]
+        ways = "; ".join(map(str, others[:_SHOWN_WAYS]))
+        return (
+            f"{100 * stays / limit:.0f} % of the memory budget ({describe('memory', stays)} of "
+            f"{describe('memory', limit)}) stay however much is pruned, most of it in "
+            f"{', and in '.join(held)}, so layers are left with as little as {len(kept[least])} of "
+            f"{len(chooser.graph.layers[least])} channels ('{least}'); "
+            + (f"less is pruned with {ways}" if ways else "give more memory")
+        )
 
     def _search_coarsely(self, below: float | None = None) -> Candidate:
         return self.least_pruned(below=below, tolerance=_COARSE, scan=_COARSE_SCAN).best
@@ -335,14 +365,17 @@ class BudgetSearch:
         worst = nearest.binding
         limit = next(b for b in budgets if b.resource == worst)
         others = self.alternatives(None) if RESOURCES[worst].shrinks_with_input else ()
-        ways = [f"{' and '.join(o.changes)} (sparsity {o.sparsity:.2f})" for o in others[:3]]
+        ways = list(map(str, others[:_SHOWN_WAYS]))
         if not RESOURCES[worst].measured:
             ways = [*self._other_coupling(), *ways]
         advice = f"these would: {'; '.join(ways)}" if ways else "nothing that was tried keeps it"
+        takes = describe(worst, nearest.figures[worst])
+        if nearest.figures[worst] <= limit.limit or takes == str(limit):
+            takes += f" and {100 * CPU_MARGIN:g} % for what a prediction may miss,"
         return DoesNotFit(
             f"no network pruned by {', '.join(methods)} keeps a {worst} budget of {limit} "
-            f"with {self.step}: the closest takes {describe(worst, nearest.figures[worst])} "
-            f"at sparsity {nearest.sparsity:.4f}; {advice}",
+            f"with {self.step}: the closest takes {takes} at sparsity {nearest.sparsity:.4f}; "
+            f"{advice}",
             nearest,
             others,
         )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ranp.fitting.training_step import TrainingStep
+from ranp.graph import ExampleInput
 from ranp.graph.known_values import Tiled
-from ranp.peeking import input_of
+from ranp.peeking import called_with, input_of
 from ranp.pruning import Forward
 from ranp.pruning.batches import name_of
 from ranp.resources.measuring import zero_label_cross_entropy
@@ -75,6 +76,23 @@ def batch_like(forward: Forward, batch: Any) -> StepInputAt:
         return StepInput(pytree.tree_map(make, batch), forward=forward, name=name_of(forward))
 
     return at
+
+
+def example_at(
+    model: nn.Module, forward: Forward | None, batch: Any, step: TrainingStep
+) -> ExampleInput:
+    """Return one sample to trace a model with, at the size of a way to train.
+
+    Where the user's own forward calls the model with something else than a batch's input, such as
+    several inputs, it is what it calls it with.
+    """
+    if forward is not None and batch is not None:
+        tiled = batch_like(forward, batch)(replace(step, batch=1)).example_input
+        sample = pytree.tree_map(lambda leaf: leaf() if isinstance(leaf, Tiled) else leaf, tiled)
+        called = called_with(model, forward, sample)
+        if called is not None:
+            return called
+    return (1, *step.sample)
 
 
 def _is_downsampled(shape: tuple[int, ...], space: tuple[int, ...]) -> bool:

@@ -11,7 +11,7 @@ from ranp.graph.build import (
 )
 from ranp.graph.channel_graph import Alive, ChannelGraph, ClassArray, Count, Layer, measure
 from ranp.graph.inputs import ExampleInput, Inputs, TensorShape
-from ranp.graph.operation import picker, rule
+from ranp.graph.operation import carrier, picker, rule
 from ranp.graph.propagation import IS_OUTPUT, ModuleCall
 from ranp.graph.replay import Divergence, check
 from ranp.graph.surgery import (
@@ -35,6 +35,7 @@ __all__ = [
     "ModuleCall",
     "TensorShape",
     "build_graph",
+    "carrier",
     "check",
     "check_values",
     "describe_batch",

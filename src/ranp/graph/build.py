@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from fnmatch import fnmatchcase
@@ -19,7 +20,15 @@ from ranp.graph.batching import describe_batch
 from ranp.graph.channel_graph import Alive, ChannelGraph, Layer, slim_shape
 from ranp.graph.inputs import ExampleInput, Inputs, TensorShape
 from ranp.graph.labels import Dims, LabelArray, LabelSpace
-from ranp.graph.propagation import Decisions, LayerCall, Pass, Propagator, Record, is_layer
+from ranp.graph.propagation import (
+    Decisions,
+    LayerCall,
+    Misreading,
+    Pass,
+    Propagator,
+    Record,
+    is_layer,
+)
 from ranp.graph.recording import Recorder, Recording
 from ranp.graph.replay import Divergence, check_copies
 from ranp.graph.surgery import meta_copy, named_tensors, owner_of, rebuild
@@ -34,7 +43,10 @@ _COUNTING_ATTRIBUTES = {
     "input_channels": "inputs",
     "out_channels": "outputs",
     "output_channels": "outputs",
+    "num_channels": "inputs",
 }
+# Attributes of norms written by hand: the shape of a weight of theirs, or its number of elements.
+_SHAPE_ATTRIBUTES = {"normalized_shape", "num_features", "num_channels"}
 
 
 def build_graph(
@@ -75,8 +87,8 @@ def build_graph(
     recordings = _record(model, shapes, inputs, values, notes)
     decisions = Decisions()
     for _ in range(_MOST_TRIALS):
-        graph = _propagate(model, shapes, recordings, inputs, decisions, patterns)
         try:
+            graph = _propagate(model, shapes, recordings, inputs, decisions, patterns)
             # A wrong reading can fit one trial by chance.
             for seed in range(2 if decisions.readings else 1):
                 trial = _random_half(graph, seed)
@@ -85,6 +97,9 @@ def build_graph(
                 check_copies(make_slim, graph, trial, distinct)
             others = [mode for mode in graph.passes if mode not in distinct]
             check_copies(make_slim, graph, trial, others)
+        except Misreading as misreading:
+            last: TraceError = misreading
+            decisions.rejected[misreading.site].add(misreading.reading)
         except Divergence as divergence:
             last = divergence
             note = _learn(divergence, decisions)
@@ -355,9 +370,19 @@ def _update_channel_counts(slim: nn.Module, graph: ChannelGraph, alive: Alive) -
     """Bring the channel counts that a slim model's own modules store in line with its channels.
 
     An attribute follows if it holds, in the full network, the number of channels that enter or
-    leave its module, or a list of them for several tensors. What two calls disagree on stays.
+    leave its module, or a list of them for several tensors; or the shape of a weight of that
+    module. What two of these disagree on stays.
     """
     found: dict[tuple[str, str], list[Any]] = {}
+    for path, tensor in named_tensors(slim):
+        owner, shape = owner_of(path), graph.shapes[path].shape
+        stored = vars(slim.get_submodule(owner))
+        for name in _SHAPE_ATTRIBUTES & stored.keys():
+            value = stored[name]
+            if isinstance(value, int) and value == math.prod(shape):
+                found.setdefault((owner, name), []).append(tensor.numel())
+            elif isinstance(value, (list, tuple)) and tuple(value) == shape:
+                found.setdefault((owner, name), []).append(type(value)(tensor.shape))
     for call in (call for label_pass in graph.passes.values() for call in label_pass.channels):
         stored = vars(slim.get_submodule(call.name))
         for name in _COUNTING_ATTRIBUTES.keys() & stored.keys():

@@ -26,6 +26,7 @@ PickerT = TypeVar("PickerT", bound=Picker)
 
 RULES: dict[str, Rule] = {}
 PICKERS: dict[str, Picker] = {}
+CARRIERS: set[Rule] = set()
 
 
 def rule(*names: str) -> Callable[[RuleT], RuleT]:
@@ -44,6 +45,16 @@ def picker(*names: str) -> Callable[[PickerT], PickerT]:
     right shapes. So the check pass asks again which ones it picked.
     """
     return _register(PICKERS, names)
+
+
+def carrier(function: RuleT) -> RuleT:
+    """Mark the rule of operations that work element by element, or bring to another shape.
+
+    A mean over channels that goes through such operations alone, until it meets these channels
+    again, is the statistic of a norm (see `Propagator.statistic`).
+    """
+    CARRIERS.add(function)
+    return function
 
 
 def _register(registry: dict[str, Any], names: tuple[str, ...]) -> Callable[[Any], Any]:

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
+import numpy as np
 from torch import Tensor, nn
 
 from ranp.errors import RanpError, TraceError, name_settings
 from ranp.graph.labels import Dim, Dims, LabelArray, LabelSpace, unlabelled
-from ranp.graph.operation import RULES, Operation
+from ranp.graph.operation import CARRIERS, RULES, Operation
 from ranp.graph.recording import ModuleBegin, ModuleEnd, RecordedOperation, Recording
+from ranp.graph.statistics import Statistics
 from ranp.graph.tracing import Site, describe_place
 from ranp.user_code import describe_failure
 
@@ -43,6 +45,20 @@ class Decisions:
     rejected: dict[Site, set[Hashable]] = field(default_factory=lambda: defaultdict(set))
     pinned_sites: set[Site] = field(default_factory=set)
     pinned_kinds: set[str] = field(default_factory=set)
+
+
+class Misreading(TraceError):
+    """A reading of an ambiguous operation laid channels along a dimension of space.
+
+    Attributes:
+        site: Where the operation stands.
+        reading: How it was read.
+    """
+
+    def __init__(self, site: Site, reading: Hashable) -> None:
+        super().__init__(f"{site[2]} in {site[0]} lays channels along a dimension of space")
+        self.site = site
+        self.reading = reading
 
 
 @dataclass(frozen=True)
@@ -129,8 +145,11 @@ class Propagator:
         self._dims: dict[int, Dims] = {}
         # The name of the parameter or buffer that a tensor is, or was computed from alone.
         self._origin: dict[int, str] = {}
+        self._statistics = Statistics(space, self.dims)
         self._site: Site = ("", 0, "")
         self._reading: Hashable | None = None
+        # Labels that a reading laid along one of several axes, with the reading and its site.
+        self._laid: list[tuple[LabelArray, Site, Hashable]] = []
 
     def run(self, recording: Recording, labels: Mapping[str, Dims]) -> Pass:
         """Go through one forward."""
@@ -148,6 +167,7 @@ class Propagator:
                 self._end(event)
         for dim in (d for tensor in recording.outputs for d in self.dims(tensor)):
             self.space.pin(dim, IS_OUTPUT)
+        self._statistics.end(recording.outputs)
         return self._found
 
     @property
@@ -181,6 +201,24 @@ class Propagator:
             for dim in self.dims(tensor):
                 self.pin(dim, reason)
 
+    def pin_space(self, dims: Iterable[Dim], reason: str) -> None:
+        """Pin dimensions of space; raise `Misreading` if a reading laid their slots there."""
+        for dim in dims:
+            if dim is None:
+                continue
+            for labels, site, reading in self._laid:
+                if np.isin(self.space.find(dim), self.space.find(labels)).any():
+                    raise Misreading(site, reading)
+            self.pin(dim, reason)
+
+    def statistic(self, operation: Operation, dim: Dim, reason: str) -> None:
+        """Take an operation's outputs for statistics over a dimension, as norms have them.
+
+        Its slots are pinned as soon as one of them goes into anything but these slots.
+        """
+        if dim is not None:
+            self._statistics.add(operation.outputs, dim, f"{reason} in {self.place}")
+
     def choose(self, readings: Sequence[Reading]) -> Reading | None:
         """Return which of several readings of this operation to take; None when all have failed.
 
@@ -193,6 +231,10 @@ class Propagator:
         left = (r for r in order if r in readings and r not in rejected)
         self._reading = next(left, None)
         return self._reading  # type: ignore[return-value]
+
+    def lay(self, labels: LabelArray) -> None:
+        """Remember that the reading just chosen laid slots along one of several axes."""
+        self._laid.append((labels, self._site, self._reading))
 
     def add_layer(self, weight: Tensor, out: LabelArray, inp: LabelArray, groups: int) -> None:
         """Record that a convolution or linear map was applied."""
@@ -269,6 +311,7 @@ class Propagator:
     def _apply_rule(self, operation: Operation) -> list[Dims]:
         pointwise = RULES["aten::pointwise"] if operation.is_pointwise else None
         rule = RULES.get(operation.name, pointwise)
+        self._statistics.follow(operation, carries=rule in CARRIERS)
         if rule is None:
             self._refuse_unless_fixed(operation)
             return [unlabelled(tensor.shape) for tensor in operation.outputs]

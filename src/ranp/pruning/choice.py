@@ -65,12 +65,13 @@ class Choice:
     ) -> Choice:
         """Build a choice from the keywords of `ranp.prune`; lambda is the paper's if None.
 
-        Methods that have a floor of their own take another one only if it is not 0.
+        Methods that have a floor of their own take another one only if it is not 0, and methods
+        whose name has a lambda take no other.
         """
         row = find_method(method) if isinstance(method, str) else method
         if not isinstance(row, Method):
             raise UsageError(f"method must be a name, such as 'ranp-f', got {method!r}")
-        lam = DEFAULT_LAMBDA if lam is None else lam
+        lam = next((known for known in (row.lam, lam) if known is not None), DEFAULT_LAMBDA)
         return cls(row, lam, floor=floor or row.floor, **settings)
 
     def to_dict(self) -> dict[str, Any]:

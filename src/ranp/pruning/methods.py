@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ranp.errors import UsageError, register, suggest
@@ -29,6 +29,9 @@ class Method:
         resource: Name of the resource that Eq. 10 reweights by, if it does.
         selection: Rule by which neurons are selected.
         floor: Floor of the method if none is given (see `ranp.pruning.coupling.Floor`).
+        lam: lambda of Eq. 10, in place of what is given; None for all but "ranp-f:3" and the like.
+        variant: Returns the method for a number behind its name, as in "power:-0.5". Where Eq. 10
+            reweights, that number is lambda, and no function is needed.
     """
 
     name: str
@@ -38,6 +41,8 @@ class Method:
     resource: str | None = None
     selection: Selection = GLOBAL
     floor: Floor = 0
+    lam: float | None = None
+    variant: Callable[[float], Method] | None = field(default=None, repr=False, compare=False)
 
     @property
     def _needs(self) -> tuple[Statistic, ...]:
@@ -81,9 +86,9 @@ def _snip(name: str, about: str, **rule: Any) -> Method:
     return _method(name, about, "snip", selection=snip_np(**rule))
 
 
-def _power(name: str, exponent: float) -> Method:
+def _power(exponent: float) -> Method:
     about = f"width by the cost of a neuron to the power {-exponent:g}; power:a for another -a"
-    return Method(name, about, selection=power(exponent), floor="auto")
+    return Method("power", about, selection=power(exponent), floor="auto", variant=_power)
 
 
 _RANP_F = _method(
@@ -103,7 +108,7 @@ _TABLE = (
     _method("mnmg-max", "MNMG, largest of a neuron's weights", "mnmg-max"),
     Method("layerwise", "the same share of every layer", selection=LAYERWISE),
     Method("thin", "layerwise by its common name: fewer features by hand", selection=LAYERWISE),
-    _power("power", DEFAULT_EXPONENT),
+    _power(DEFAULT_EXPONENT),
     Method("random", "neurons drawn at random over all layers", selection=RANDOM),
     _snip("snip", "single weights, then dead neurons; sparsity of weights"),
     _snip("snip-authors", "SNIP as the paper's authors had it", rank_last=True, readers="all"),
@@ -130,19 +135,22 @@ def register_method(method: Method) -> Method:
 def find_method(name: str, also: Iterable[str] = ()) -> Method:
     """Return the method of that name, or raise an error that suggests the closest.
 
-    "power:-0.5" is the method "power" with another exponent. Names in `also` are suggested too.
+    "power:-0.5" is the method "power" with another exponent, "ranp-f:3" is "ranp-f" with another
+    lambda. Names in `also` are suggested too.
     """
-    family, colon, exponent = name.partition(":")
-    if colon and family == "power":
-        try:
-            return _power(name, float(exponent))
-        except ValueError as error:
-            raise UsageError(
-                f"the exponent of power must be a number such as -0.25, got '{exponent}'"
-            ) from error
-    if name not in METHODS:
+    family, colon, number = name.partition(":")
+    if family not in METHODS:
         raise UsageError(f"unknown method '{name}'.{suggest(name, [*also, *METHODS])}")
-    return METHODS[name]
+    row = METHODS[family]
+    if not colon:
+        return row
+    if row.variant is None and row.resource is None:
+        raise UsageError(f"method '{family}' takes no number, got '{name}'; use '{family}'")
+    try:
+        value = float(number)
+    except ValueError as error:
+        raise UsageError(f"'{family}:' must be followed by a number, got '{name}'") from error
+    return replace(row.variant(value) if row.variant else replace(row, lam=value), name=name)
 
 
 def resource_variants(method: Method) -> tuple[Method, ...]:

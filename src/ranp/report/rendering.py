@@ -14,6 +14,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from ranp.report.terminal import percent as percent_of
+
 MOST_DIGITS = 8
 _ROOM = 22
 """Characters of a name that always fit, in a window 1,000 pixels wide."""
@@ -62,6 +64,7 @@ def templates() -> Environment:
     )
     environment.filters["figure"] = figure
     environment.filters["percent"] = percent
+    environment.filters["percent_of"] = percent_of
     environment.filters["code"] = code
     return environment
 

@@ -71,10 +71,15 @@ def totals_table(rows: Mapping[str, Totals], title: str | None = None) -> Table:
             value = totals[key]
             cells.append(format(int(value) if form == ",d" else value, form))
             if len(rows) > 1:
-                share = value / reference[key] if reference[key] else 1.0
-                cells.append("" if totals is reference else f"{100 * share:.1f} %")
+                left = percent(value, reference[key], 1) if reference[key] else "100.0 %"
+                cells.append("" if totals is reference else left)
         result.add_row(Text(name), *cells)
     return result
+
+
+def percent(part: float, whole: float, digits: int = 0) -> str:
+    """Format a part in per cent of the whole, as the pages do too."""
+    return f"{100 * part / whole:.{digits}f} %"
 
 
 @dataclass(frozen=True)
@@ -140,8 +145,7 @@ def retained_table(layers: Sequence[tuple[str, int, int]], title: str | None = N
     share_column = Column("", justify="right", style="dim")
     result = table(*folded("layer"), *numbers("kept", "of"), "", share_column, title=title)
     for name, neurons, kept in layers:
-        share = kept / neurons
-        cells = (f"{kept:,}", f"{neurons:,}", Bar(share), f"{100 * share:.0f} %")
+        cells = (f"{kept:,}", f"{neurons:,}", Bar(kept / neurons), percent(kept, neurons))
         result.add_row(Text(name), *cells)
     return result
 

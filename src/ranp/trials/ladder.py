@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from ranp.errors import UsageError
+from ranp.resources.budgets import Amount
 from ranp.trials.loops import LOSS, Line, goal_of
 
 Curve = Callable[[str, int, bool], Sequence[Line]]
@@ -71,6 +72,21 @@ class Schedule:
         return self.check_ins / self.length
 
 
+def parse_cost(cost: Amount) -> float:
+    """Return the cost of a race as a share of the training that follows: 0.05 for "5%"."""
+    try:
+        is_percent = isinstance(cost, str) and cost.rstrip().endswith("%")
+        share = float(str(cost).rstrip(" %")) / 100 if is_percent else float(cost)
+    except (TypeError, ValueError):
+        share = math.nan
+    if not 0 < share < math.inf:
+        raise UsageError(
+            "cost of a race must be a share of the training that follows, such as 0.05, 5% or "
+            f"400%, got {cost!r}"
+        )
+    return share
+
+
 def make_schedule(candidates: int, length: int, cost: float) -> Schedule:
     """Return the longest race that a cost allows, as a share of the training that follows.
 
@@ -80,8 +96,8 @@ def make_schedule(candidates: int, length: int, cost: float) -> Schedule:
     Raises:
         UsageError: The cost does not allow one check-in of two candidates.
     """
-    if length < 1 or not 0 < cost < math.inf:
-        raise UsageError(f"length and cost of a race must be positive, got {length} and {cost}")
+    if length < 1:
+        raise UsageError(f"length of a race must be at least 1 check-in, got {length}")
     if candidates == 1:
         return Schedule(((0, 0),), 0, length)  # it has won: nothing is trained
     allowed = math.floor(cost * length + 1e-9)

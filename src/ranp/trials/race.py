@@ -11,7 +11,7 @@ from typing import Any, Literal
 from rich.console import RenderableType
 
 from ranp.display import plain
-from ranp.errors import InfeasibleError, UsageError
+from ranp.errors import InfeasibleError, UsageError, name_settings
 from ranp.files import write_sealed_json, write_text
 from ranp.fitting import TrainingStep
 from ranp.fitting.target import batch_like, no_loss
@@ -21,6 +21,7 @@ from ranp.pipeline import Scoring, Target, Traced, trace
 from ranp.pruning import (
     Choice,
     Coupling,
+    Forward,
     LossFunction,
     Method,
     find_method,
@@ -33,7 +34,7 @@ from ranp.report.terminal import numbers, table
 from ranp.resources.budgets import Amount, Budget, parse_budgets
 from ranp.slimming import Plan
 from ranp.trials.allocating import Allocation, Allocator, Unreachable
-from ranp.trials.ladder import Ladder, Rung, Schedule, least_cost, make_schedule
+from ranp.trials.ladder import Ladder, Rung, Schedule, least_cost, make_schedule, parse_cost
 from ranp.trials.loops import Build, Line, Loop, Train, refuse_all_diverged
 from ranp.trials.source_code import code_fingerprint
 from ranp.trials.store import Store
@@ -52,7 +53,8 @@ which `power:0.25` is like."""
 DEFAULT_COST = 0.05
 """Most that a race costs, as a share of the training that follows."""
 
-ScoreWith = tuple[Iterable[Any], LossFunction]
+ScoreWith = tuple[Iterable[Any], LossFunction] | Iterable[Any]
+"""Loader and loss to score with; the loader alone beside a `forward(model, batch)`."""
 
 
 def default_candidates(budget: Budget) -> tuple[str, ...]:
@@ -69,20 +71,46 @@ def make_allocator(
     store: Store,
     *,
     score_with: ScoreWith | None = None,
+    forward: Forward | None = None,
     example_input: ExampleInput | None = None,
     name: str | None = None,
     step: TrainingStep | None = None,
     **settings: Any,
 ) -> Allocator:
     """Return what brings a network of the user's to budgets, and knows how it is trained."""
-    batches = peek(None if score_with is None else score_with[0])
+    loader, scored_by = _to_score(score_with, forward)
+    batches = peek(loader)
     with blame("the network's factory"):
         model = build()
-    traced = trace(model, batches, example_input=example_input)
+    traced = trace(model, batches, example_input=example_input, forward=forward)
     loop = Loop(store, traced.model, traced.graph, train, name=name or _training_name(train))
-    forward = None if score_with is None else make_forward(score_with[1], None)
-    scoring = Scoring(forward, until_stable=True)  # bounded: a loader may have no end
-    return Allocator(loop, batches.loader, scoring, settings, step)
+    scoring = Scoring(scored_by, until_stable=True)  # bounded: a loader may have no end
+    allocator = Allocator(loop, batches.loader, scoring, settings, step)
+    if step is None or scored_by is None:
+        return allocator
+    return replace(allocator, input_at=batch_like(scored_by, batches.first))
+
+
+def _to_score(
+    score_with: ScoreWith | None, forward: Forward | None
+) -> tuple[Iterable[Any] | None, Forward | None]:
+    """Return the loader to score with, and the function from model and batch to loss."""
+    if score_with is None:
+        if forward is not None:
+            raise UsageError("forward must have batches to score with; give score_with=loader")
+        return None, None
+    pair = score_with if isinstance(score_with, tuple) and len(score_with) == 2 else None
+    if forward is not None:
+        if pair is not None and callable(pair[1]):
+            raise UsageError("forward stands for the loss; give score_with=loader alone")
+        return score_with, make_forward(None, forward)
+    if pair is None:
+        raise UsageError(
+            "score_with must be (loader, loss), or a loader with forward=forward(model, batch), "
+            f"got {type(score_with).__name__}"
+        )
+    loader, loss = pair
+    return loader, make_forward(loss, None)
 
 
 @dataclass(frozen=True)
@@ -190,7 +218,7 @@ class Racing:
         allocator: Brings candidates to a budget.
         length: Check-ins of a whole training.
         candidates: Names of methods; the default ones if None.
-        cost: Most that a race may cost, as a share of the training that follows.
+        cost: Most that a race may cost, as a share of the training that follows: 0.05, "5%".
         tell: Called with a line before candidates are chosen, with the stated cost before anything
             is trained, after every training, and at every rung.
     """
@@ -198,21 +226,21 @@ class Racing:
     allocator: Allocator
     length: int
     candidates: Sequence[str] | None = None
-    cost: float = DEFAULT_COST
+    cost: Amount = DEFAULT_COST
     tell: Callable[[str], None] = lambda text: None
 
     def run(self, budget: Budget, seed: int) -> RaceResult:
         """Race the candidates at a budget."""
-        loop = self.allocator.loop
+        loop, cost = self.allocator.loop, parse_cost(self.cost)
         choices = self._choices(budget, seed)
         if len(choices) > 1:
-            make_schedule(2, self.length, self.cost)  # a cost that allows no race, refused at once
+            make_schedule(2, self.length, cost)  # a cost that allows no race, refused at once
         noun = "candidate" if len(choices) == 1 else "candidates"
         self.tell(f"Bringing {len(choices)} {noun} to the budget")
         allocations, left_out = self._allocate_all(choices, budget)
         for name, reason in left_out.items():
             self.tell(f"Left out, {name}: {reason}")
-        schedule = make_schedule(len(allocations), self.length, self.cost)
+        schedule = make_schedule(len(allocations), self.length, cost)
         self.tell(self._stated(schedule, len(allocations)))
         runs: dict[tuple[str, bool], dict[str, Any]] = {}
 
@@ -273,8 +301,9 @@ class Racing:
         if racing == candidates:
             return stated
         return (
-            f"{stated}; all {candidates} would race at cost={least_cost(candidates, self.length)}, "
-            "or with more frequent check-ins"
+            f"{stated}; all {candidates} would race at "
+            f"{name_settings(cost=least_cost(candidates, self.length))}, or with more frequent "
+            "check-ins"
         )
 
     def _allocate_all(
@@ -283,13 +312,14 @@ class Racing:
         """Return the candidates' networks at a budget, and those left out with the reason.
 
         Where a method cannot reach the budget, or would leave a layer too thin to be
-        trained (see `thin_layers`), it races with the floor "auto".
+        trained (see `thin_layers`), it races with the floor "auto". Of those that come to the same
+        network, the first candidate keeps its name, else thin, which everybody knows.
         """
         loop = self.allocator.loop
         allocations: dict[str, Allocation] = {}
         left_out: dict[str, str] = {}
         names: dict[Path, str] = {}
-        for choice in choices:
+        for choice in sorted(choices, key=lambda c: (c is not choices[0], c.method.name != THIN)):
             name = choice.method.name
             found = self.allocator.allocate(choice, budget)
             if isinstance(found, Unreachable) or thin_layers(loop.graph, found.alive):
@@ -305,8 +335,10 @@ class Racing:
             names[place] = name
             allocations[name] = found
         if not allocations:
-            raise InfeasibleError(f"no candidate can race: {'; '.join(left_out.values())}")
-        return allocations, left_out
+            reasons = "".join(f"\n  {name}: {reason}" for name, reason in left_out.items())
+            raise InfeasibleError(f"no candidate can race:{reasons}")
+        order = [choice.method.name for choice in choices]
+        return {name: allocations[name] for name in order if name in allocations}, left_out
 
     def _refinements(
         self, winner: str, network: Allocation, budget: Budget, seed: int
@@ -378,9 +410,10 @@ def race(
     budget: Mapping[str, Amount],
     length: int,
     candidates: Sequence[str] | Literal["default"] = "default",
-    cost: float = DEFAULT_COST,
+    cost: Amount = DEFAULT_COST,
     seed: int = 0,
     score_with: ScoreWith | None = None,
+    forward: Forward | None = None,
     example_input: ExampleInput | None = None,
     name: str | None = None,
     lam: float | None = None,
@@ -407,10 +440,15 @@ def race(
             default begins with RANP for the budgeted resource (ranp-f, ranp-m, ranp-p) if
             `score_with` is given, and otherwise with thin, followed by other rules that need no
             data.
-        cost: Maximum cost of the race, as a share of the training that follows, in FLOPs.
+        cost: Maximum cost of the race, as a share of the training that follows, in FLOPs: 0.05, or
+            "5%".
         seed: Seed of scores, fresh weights and trainings; the final also uses the next one.
-        score_with: Loader and `loss(output, target)` to score with.
-        example_input: Input to trace the network with; the first batch's input if None.
+        score_with: Loader and `loss(output, target)` to score with; the loader alone with
+            `forward`.
+        forward: `forward(model, batch)` -> scalar tensor, instead of the loss: for several inputs,
+            batches with other names, or deep supervision.
+        example_input: Input to trace the network with; if None, the first batch's input, or what
+            `forward` calls the network with.
         name: Name of the training in the store; the function's name if None.
         lam: lambda of Eq. 10; 11 if None.
         coupling: Rule for channels that are tied by additions; as in `prune` if None.
@@ -423,7 +461,8 @@ def race(
     if len(budgets) != 1:
         raise UsageError(f"a race must have one budget, got {len(budgets)}")
     store = Store(Path(out) / "cells", code=code_fingerprint(Racing, build, train))
-    given: dict[str, Any] = {"score_with": score_with, "example_input": example_input, "name": name}
+    given: dict[str, Any] = {"score_with": score_with, "forward": forward, "name": name}
+    given["example_input"] = example_input
     how: dict[str, Any] = {"lam": lam, "coupling": coupling, "floor": floor, "step": step}
     allocator = make_allocator(build, train, store, **given, **how)
     names = None if candidates == "default" else candidates

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from ranp.graph.labels import Dim, Dims
-from ranp.graph.operation import Operation, rule
+from ranp.graph.operation import Operation, carrier, rule
 from ranp.graph.propagation import Propagator
 
 
@@ -42,6 +42,7 @@ def broadcast(p: Propagator, operands: Sequence[Tensor], shape: Sequence[int]) -
 @rule("alpha_dropout", "feature_alpha_dropout", "bernoulli", "bernoulli_", "normal_", "uniform_")
 @rule("zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like")
 @rule("fill_", "zero_", "masked_fill", "masked_fill_", "lerp", "nan_to_num", "_weight_norm")
+@carrier
 def elementwise(p: Propagator, op: Operation) -> Dims:
     """Slots at the same place belong together."""
     # In place, the result is the first operand, whatever its shape.

@@ -42,6 +42,7 @@ def convolution(p: Propagator, op: Operation) -> Dims:
     into, out_of = (0, 1) if transposed else (1, 0)
     channels = p.dims(x)[1]
     rows = weight_dims[into]
+    p.pin_space(p.dims(x)[2:], "a convolution runs along it")
 
     if groups == 1:
         unite_dims(p, [channels, rows], _INPUT)

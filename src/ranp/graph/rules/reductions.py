@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from ranp.graph.labels import Dims, replace_dim, unlabelled
-from ranp.graph.operation import Operation, rule
+from ranp.graph.operation import Operation, carrier, rule
 from ranp.graph.propagation import Propagator
 from ranp.graph.rules.elementwise import broadcast
 
 # A removed channel counts as zero: it adds nothing to these, but takes part in all others.
 _BLIND_TO_ZERO = {"aten::sum", "aten::linalg_vector_norm", "aten::norm"}
+# What norms divide by and subtract.
+_STATISTICS = {f"aten::{name}" for name in ("mean", "var", "std", "var_mean", "std_mean")}
 
 
 @rule("sum", "mean", "amax", "amin", "max", "min", "var", "std", "var_mean", "std_mean", "prod")
 @rule("norm", "linalg_vector_norm", "logsumexp", "any", "all", "argmax", "argmin", "median")
 @rule("nansum", "nanmean", "aminmax", "count_nonzero")
+@carrier
 def reduce(p: Propagator, op: Operation) -> Dims:
     """Drop the dimensions that are reduced."""
     if op.get("other") is not None:  # max(a, b) is not a reduction
@@ -24,8 +27,11 @@ def reduce(p: Propagator, op: Operation) -> Dims:
         reduced = range(len(dims))
     reduced = {i % len(dims) for i in ([reduced] if isinstance(reduced, int) else reduced)}
     for i in reduced:
-        if op.name not in _BLIND_TO_ZERO:
-            p.pin(dims[i], f"{op.short_name} is taken over it")
+        reason = f"{op.short_name} is taken over it"
+        if op.name in _STATISTICS:
+            p.statistic(op, dims[i], reason)
+        elif op.name not in _BLIND_TO_ZERO:
+            p.pin(dims[i], reason)
     if op.output.dim() == len(dims):
         return tuple(None if i in reduced else dim for i, dim in enumerate(dims))
     return tuple(dim for i, dim in enumerate(dims) if i not in reduced)

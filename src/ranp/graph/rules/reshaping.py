@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ranp.graph.labels import Dim, Dims, LabelArray, replace_dim, unlabelled
-from ranp.graph.operation import Operation, rule
+from ranp.graph.operation import Operation, carrier, rule
 from ranp.graph.propagation import Propagator
 
 
 @rule("view", "_unsafe_view", "reshape", "_reshape_alias", "view_copy")
 @rule("squeeze", "squeeze_", "unsqueeze", "unsqueeze_", "flatten", "unflatten")
+@carrier
 def reshape(p: Propagator, op: Operation) -> Dims:
     """Repeat labels where dimensions merge, split them where one dimension becomes several."""
     source = op["self"]
@@ -81,6 +82,7 @@ def _split(p: Propagator, grid: LabelArray) -> list[Dim]:
         if axis is None:
             p.pin(grid.ravel(), "it is split by fixed numbers")
             return [None] * grid.ndim
+        p.lay(grid.ravel())
         varying = [axis]
     if not varying:  # a single class along all axes: only whole can it go, and that is never
         p.pin(grid.ravel(), "all its channels are tied to one another")
@@ -91,6 +93,7 @@ def _split(p: Propagator, grid: LabelArray) -> list[Dim]:
 
 
 @rule("permute", "permute_copy")
+@carrier
 def permute(p: Propagator, op: Operation) -> Dims:
     """Labels move with their dimension."""
     dims = p.dims(op["self"])
@@ -98,6 +101,7 @@ def permute(p: Propagator, op: Operation) -> Dims:
 
 
 @rule("transpose", "transpose_", "swapaxes")
+@carrier
 def transpose(p: Propagator, op: Operation) -> Dims:
     """Two dimensions change places."""
     dims = list(p.dims(op["self"]))
@@ -108,6 +112,7 @@ def transpose(p: Propagator, op: Operation) -> Dims:
 
 
 @rule("t", "t_", "numpy_T", "mT", "matrix_H")
+@carrier
 def transpose_matrix(p: Propagator, op: Operation) -> Dims:
     """The last two dimensions change places."""
     dims = p.dims(op["self"])
@@ -115,6 +120,7 @@ def transpose_matrix(p: Propagator, op: Operation) -> Dims:
 
 
 @rule("expand", "expand_copy")
+@carrier
 def expand(p: Propagator, op: Operation) -> Dims:
     """Stretched dimensions hold the same thing in every slot: fresh labels, free to unite."""
     source, shape = op["self"], op.output.shape
@@ -127,6 +133,7 @@ def expand(p: Propagator, op: Operation) -> Dims:
 
 
 @rule("repeat")
+@carrier
 def repeat(p: Propagator, op: Operation) -> Dims:
     """Each dimension is laid end to end several times."""
     source, repeats = op["self"], op["repeats"]

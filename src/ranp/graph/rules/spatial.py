@@ -31,8 +31,7 @@ def spatial(p: Propagator, op: Operation) -> Dims:
     """The last one, two or three dimensions are space; what stands before them passes through."""
     dims = p.dims(op.inputs[0])
     count = _KINDS[op.name.removeprefix("aten::")]
-    for dim in dims[-count:]:
-        p.pin(dim, "it is a dimension of space")
+    p.pin_space(dims[-count:], "it is a dimension of space")
     return (*dims[:-count], *(None,) * count)
 
 

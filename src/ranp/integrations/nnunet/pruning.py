@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
@@ -44,6 +44,7 @@ from ranp.report.page import write_report
 from ranp.resources.budgets import parse_budget, parse_budgets
 from ranp.resources.memory_correction import constant_bytes, load_correction
 from ranp.resources.training_memory import TrainingMemory
+from ranp.trials.ladder import parse_cost
 from ranp.trials.race import DEFAULT_COST, RACE, RaceResult, Racing, make_allocator
 from ranp.trials.source_code import code_fingerprint
 from ranp.trials.store import Store
@@ -89,7 +90,7 @@ def prune_plans(
     candidates: Sequence[str] | None = None,
     epochs: int | None = None,
     iterations: int | None = None,
-    cost: float | None = None,
+    cost: Amount | None = None,
     fold: Fold = 0,
     batches: int = 8,
     out_plans: str | None = None,
@@ -122,7 +123,7 @@ def prune_plans(
         epochs: Epochs of the training that follows a race, which judges after whole epochs; the
             trainer's own number if None.
         iterations: Iterations of these epochs; the trainer's own number if None.
-        cost: Most that a race may cost, as a share of the training that follows; 0.05 if None.
+        cost: Most that a race may cost, as a share of the training that follows; "5%" if None.
         fold: Fold whose training cases are scored with; "all" takes all cases.
         batches: Number of batches to score with: nnU-Net's loaders never end.
         out_plans: Name of the slim plans; the plans' name with "_ranp" if not given.
@@ -213,9 +214,10 @@ def _check_race(
         raise UsageError(
             "a race is between networks of one cost; give one of flops, memory, params"
         )
-    for name in ("epochs", "iterations", "cost"):
+    for name in ("epochs", "iterations"):
         if given.get(name, 1) <= 0:
             raise UsageError(f"{name} of a race must be positive, got {given[name]}")
+    parse_cost(given.get("cost", DEFAULT_COST))
     for candidate in given.get("candidates", ()):
         find_method(candidate)
 
@@ -274,7 +276,7 @@ class _Task:
         loop: TrainerLoop,
         budgets: Mapping[str, Amount | None],
         candidates: Sequence[str] | None,
-        cost: float,
+        cost: Amount,
         out: Path,
         tell: Callable[[str], None],
         *,
@@ -293,7 +295,6 @@ class _Task:
             step=self.step,
             **{"coupling": "paper", **settings},  # as `fit` has it for a method that was named
         )
-        allocator = replace(allocator, input_at=self.input_at)
         (budget,) = parse_budgets(budgets)
         with closing(allocator.loop):
             raced = Racing(allocator, loop.epochs, candidates, cost, tell).run(budget, seed)

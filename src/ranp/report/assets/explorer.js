@@ -19,9 +19,15 @@
 
   const $ = (selector, root = document) => root.querySelector(selector);
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
-  // toFixed rounds the number itself, as Python does; Intl.NumberFormat its shortest decimals.
+  // toFixed rounds the number itself, as Python does; Intl.NumberFormat its shortest decimals. Of
+  // two that are equally near, toFixed takes the larger, Python the even one: 62.5 is 62.
+  const rounded = (value, digits) => {
+    const larger = value.toFixed(digits);
+    const isTie = /^50*$/.test(value.toFixed(digits + 25).split(".")[1].slice(digits));
+    return isTie && larger.at(-1) % 2 ? (larger - 10 ** -digits).toFixed(digits) : larger;
+  };
   const form = (value, digits) => {
-    const [whole, fraction] = value.toFixed(digits).split(".");
+    const [whole, fraction] = rounded(value, digits).split(".");
     const grouped = whole.replace(/\B(?=(\d{3})+$)/g, ",");
     return fraction ? `${grouped}.${fraction}` : grouped;
   };
