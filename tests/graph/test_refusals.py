@@ -194,6 +194,33 @@ def test_hard_coded_numbers_are_noted() -> None:
     assert reasons == {"channel numbers are fixed by the code (view) in the network's own forward"}
 
 
+class Viewed(nn.Module):
+    """Features become an image of a size that stands in the code."""
+
+    def __init__(self, size: tuple[int, int, int]) -> None:
+        super().__init__()
+        self.size = size
+        self.a = nn.Linear(10, 32)
+        self.b = nn.Conv2d(size[0], 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(self.a(x).view(-1, *self.size))
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        ((8, 2, 2), "the network's own forward fails: RuntimeError: shape '[-1, 8, 2, 2]' is"),
+        ((1, 8, 4), "view in Viewed lays channels along space: the channels concerned stay"),
+    ],
+)
+def test_features_that_become_an_image_say_why_they_stay(size, expected: str) -> None:
+    graph = build_graph(Viewed(size), (2, 10))
+    assert removable(graph) == {"a": 0, "b": 0}
+    (note,) = graph.notes
+    assert expected in note
+
+
 def test_a_width_checked_by_python_code() -> None:
     class Strict(nn.Module):
         def forward(self, x):

@@ -227,6 +227,25 @@ def mean_and_channels() -> nn.Module:
     return net
 
 
+@case((4, 10), neurons=6)
+def mean_of_a_weight_as_bias() -> nn.Module:
+    """A layer after itself, whose bias is the mean of its weight over what are outputs, too"""
+
+    def run(net: Net, x):
+        y = F.relu(net.stem(x))
+        for _ in range(2):
+            y = F.relu(F.linear(y, net.shared, 1 + net.shared.mean(1)))
+        return net.head(F.relu(net.middle(y)))
+
+    return Net(
+        run,
+        stem=nn.Linear(10, 8),
+        shared=values(8, 8),
+        middle=nn.Linear(8, 6),
+        head=nn.Linear(6, 2),
+    )
+
+
 @case((2, 3, 6, 6), neurons=6)
 def mean_written_into_a_channel() -> nn.Module:
     """A mean over channels takes the place of one of them"""

@@ -97,12 +97,9 @@ def build_graph(
                 check_copies(make_slim, graph, trial, distinct)
             others = [mode for mode in graph.passes if mode not in distinct]
             check_copies(make_slim, graph, trial, others)
-        except Misreading as misreading:
-            last: TraceError = misreading
-            decisions.rejected[misreading.site].add(misreading.reading)
-        except Divergence as divergence:
-            last = divergence
-            note = _learn(divergence, decisions)
+        except (Misreading, Divergence) as failure:
+            last = failure
+            note = _learn(failure, decisions)
             if note is not None and note not in notes:
                 notes.append(note)
         else:
@@ -397,23 +394,27 @@ def _update_channel_counts(slim: nn.Module, graph: ChannelGraph, alive: Alive) -
             setattr(slim.get_submodule(path), name, values[0])
 
 
-def _learn(divergence: Divergence, decisions: Decisions) -> str | None:
-    """Take back the reading, or pin the channels, that the trial network proved wrong.
+def _learn(failure: Misreading | Divergence, decisions: Decisions) -> str | None:
+    """Take back the reading, or pin the channels, that turned out to be wrong.
 
     Returns a note for the user, if channels had to be pinned.
     """
-    record = divergence.record
-    if record is not None and record.reading is not None:
-        decisions.rejected[record.site].add(record.reading)
-        if decisions.rejected[record.site] < set(decisions.readings[record.site]):
+    what = str(failure)
+    read = failure if isinstance(failure, Misreading) else failure.record
+    if read is not None and read.reading is not None:
+        decisions.rejected[read.site].add(read.reading)
+        if isinstance(failure, Divergence):  # says more than that channels were misread
+            decisions.failures[read.site] = what
+        if decisions.rejected[read.site] < set(decisions.readings[read.site]):
             return None  # there are others to try
-    elif record is not None and record.site not in decisions.pinned_sites:
-        decisions.pinned_sites.add(record.site)
-    elif divergence.kind not in decisions.pinned_kinds:
-        decisions.pinned_kinds.add(divergence.kind)
+        what = decisions.failures.get(read.site, what)
+    elif read is not None and read.site not in decisions.pinned_sites:
+        decisions.pinned_sites.add(read.site)
+    elif isinstance(failure, Divergence) and failure.kind not in decisions.pinned_kinds:
+        decisions.pinned_kinds.add(failure.kind)
     else:
         raise TraceError(
-            f"{divergence}; protect the layers that feed it, or whose channels it counts "
+            f"{what}; protect the layers that feed it, or whose channels it counts "
             f"({name_settings(protect=['NAME'])})"
         )
-    return f"{divergence}: the channels concerned stay"
+    return f"{what}: the channels concerned stay"

@@ -37,12 +37,14 @@ class Decisions:
     Attributes:
         readings: The possible readings of an ambiguous operation, in the order to try them.
         rejected: Those that a trial has shown to be wrong.
+        failures: What the trial network did when the last of them was rejected.
         pinned_sites: Operations whose channels must all stay.
         pinned_kinds: Module classes whose inputs and weights must all stay.
     """
 
     readings: dict[Site, list[Hashable]] = field(default_factory=lambda: defaultdict(list))
     rejected: dict[Site, set[Hashable]] = field(default_factory=lambda: defaultdict(set))
+    failures: dict[Site, str] = field(default_factory=dict)
     pinned_sites: set[Site] = field(default_factory=set)
     pinned_kinds: set[str] = field(default_factory=set)
 
@@ -56,7 +58,8 @@ class Misreading(TraceError):
     """
 
     def __init__(self, site: Site, reading: Hashable) -> None:
-        super().__init__(f"{site[2]} in {site[0]} lays channels along a dimension of space")
+        kind, _, name = site
+        super().__init__(f"{name.removeprefix('aten::')} in {kind} lays channels along space")
         self.site = site
         self.reading = reading
 

@@ -46,27 +46,32 @@ class Statistics:
             carries: Whether it works element by element, or brings to another shape. If not, it
                 makes features of its statistics.
         """
-        held = {s for tensor in operation.inputs for s in self._held.get(id(tensor), ())}
+        inputs = operation.inputs
+        held = [s for tensor in inputs for s in self._held.get(id(tensor), ())]
         if not held:
             return
         if carries:
-            dims = (dim for tensor in operation.inputs for dim in self._dims(tensor))
-            present = {self._classes(dim) for dim in dims if dim is not None}
-            held = {s for s in held if self._classes(s.slots) not in present}
-        written = operation.inputs[0] if operation.name.endswith("_") else None
+            held = [s for s in dict.fromkeys(held) if not self._meets(s, inputs)]
+        written = inputs[0] if operation.name.endswith("_") else None
         if not carries or (written is not None and not self._held.get(id(written))):
             self._pin(held)  # what is written to may be a part of another tensor
             return
         for tensor in operation.outputs:
-            self._held[id(tensor)] = list(held)
+            self._held[id(tensor)] = list(held)  # the rule may add another to one of them
 
     def end(self, tensors: Iterable[Tensor]) -> None:
         """Pin what the network's outputs are statistics of."""
         for tensor in tensors:
             self._pin(self._held.get(id(tensor), ()))
 
-    def _classes(self, slots: LabelArray) -> frozenset[int]:
-        return frozenset(self._space.find(slots).tolist())
+    def _meets(self, statistic: _Statistic, tensors: Iterable[Tensor]) -> bool:
+        """Return whether one of the tensors holds the channels, and not the statistic itself."""
+        others = [t for t in tensors if statistic not in self._held.get(id(t), ())]
+        dims = [dim for tensor in others for dim in self._dims(tensor) if dim is not None]
+        return self._classes(statistic.slots) in map(self._classes, dims)
+
+    def _classes(self, slots: LabelArray) -> set[int]:
+        return set(self._space.find(slots).tolist())
 
     def _pin(self, statistics: Iterable[_Statistic]) -> None:
         for statistic in statistics:
