@@ -14,7 +14,8 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["torch", "ranp.datasets"])
+# Tracing and training import torch._dynamo, which takes as long as torch itself.
+FORKS.set_forkserver_preload(["torch", "torch._dynamo", "ranp.datasets"])
 
 
 def run_fresh(program: str, *arguments: object, cwd: Path, **env: str) -> CompletedProcess[str]:
