@@ -262,6 +262,10 @@ def test_what_cannot_be_pruned_is_said_in_one_line(dataset, about, arguments, co
         (["--method", "race", "--flops", "10%", "--params", "5%"], "between networks of one cost"),
         (["--flops", "10%", "--epochs", "5"], "epochs is for method 'race', got method 'ranp-f'"),
         (["--flops", "10%", "--candidates", "thin"], "candidates is for method 'race'"),
+        (["--flops", "a tenth"], "must be an amount such as 20GFLOPs or 50%, got 'a tenth'"),
+        (["--sparsity", "2"], "got 2.0"),
+        (["--flops", "10%", "--method", "rnp-f"], "Did you mean 'ranp-f'?"),
+        (["--flops", "10%", "--floor", "-3"], "got -3"),
         (
             ["--method", "race", "--flops", "10%", "--candidates", "thin,ranpf"],
             "Did you mean 'ranp-f'?",
@@ -272,7 +276,7 @@ def test_what_cannot_be_pruned_is_said_in_one_line(dataset, about, arguments, co
         ),
     ],
 )
-def test_races_that_cannot_be_run_are_refused_at_once(dataset, arguments, says):
+def test_what_cannot_be_pruned_is_refused_at_once(dataset, arguments, says):
     result = CliRunner().invoke(app, ["nnunet", "prune", "7", "3d_fullres", *arguments])
     assert getattr(result.exception, "exit_code", None) == 2
     assert says in str(result.exception) and "\n" not in str(result.exception)

@@ -200,6 +200,6 @@ def test_a_training_that_ends_before_the_race_does_is_warned_of(
     for seed in (0, 1):
         assert len(loop.run(halved(loop), seed, 8)["curve"]) == 4
     assert [record.getMessage() for record in caplog.records] == [
-        "the training function ended after 4 check-ins, but the race goes to 8; give as length how "
+        "the training function ended at check-in 4, but the race goes to 8; give as length how "
         "often it yields, and let no training stop early"
     ]

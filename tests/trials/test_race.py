@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from torch.nn import functional as F
 import ranp
 from ranp.errors import InfeasibleError, UsageError
 from ranp.fitting import TrainingStep
+from ranp.trials.loops import training_name
 from ranp.trials.race import race
 from tests.toy import SHAPE, batch, build, check_ins, score_with
 
@@ -334,3 +336,49 @@ def test_where_no_candidate_can_race_each_has_a_line_with_the_reason(tmp_path: P
     assert first == "no candidate can race:"
     assert [line.split(":")[0] for line in reasons] == ["  thin", "  power"]
     assert all("params" in line for line in reasons)
+
+
+RATES: list[float] = []
+
+
+def tuned(model: nn.Module, seed: int, rate: float = 1e-2) -> Iterator[float]:
+    RATES.append(rate)
+    yield rate
+
+
+def test_trainings_with_other_arguments_are_other_trainings(tmp_path: Path) -> None:
+    for rate in (0.1, 0.2, 0.1):
+        race(
+            build, partial(tuned, rate=rate), budget={"flops": "20%"}, length=1, cost=4,
+            candidates=["thin", "power:0.5"], out=tmp_path, example_input=SHAPE, tell=str,
+        )  # fmt: skip
+    assert RATES == [0.1, 0.1, 0.2, 0.2]  # what was trained with 0.1 is not trained again
+
+
+def test_a_training_is_called_alike_in_every_process() -> None:
+    here = f"{tuned.__module__}:tuned"
+    assert training_name(tuned) == here
+    assert training_name(partial(tuned, rate=0.1)) == f"{here}(rate=0.1)"
+    assert training_name(partial(tuned, rate=object())) == f"{here}(rate=<object object>)"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"train": 3}, r"train must be a function train\(model, seed\), got int"),
+        ({"length": 0}, "length must be how many check-ins .* such as 200, got 0"),
+        ({"length": "20"}, "length must be how many check-ins .* such as 200, got '20'"),
+        ({"build": build()}, "build must be a function .* got Sequential; give its class"),
+        ({"budget": "flops=20%"}, "must be amounts by resource, such as .* got 'flops=20%'"),
+        ({"candidates": "thin"}, "candidates must be a list of names, got 'thin'"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused(
+    tmp_path: Path, given: dict[str, Any], message: str
+) -> None:
+    arguments = {"build": build, "train": train, "budget": {"flops": "20%"}, "length": 20, **given}
+    with pytest.raises(UsageError, match=message):
+        race(**arguments, out=tmp_path, example_input=SHAPE)
+    if "candidates" not in given:
+        with pytest.raises(UsageError, match=message):
+            ranp.compare(**arguments, out=tmp_path, example_input=SHAPE)

@@ -26,9 +26,9 @@ from ranp.experiments.matching import (
 from ranp.graph import ExampleInput
 from ranp.pruning import Choice, Coupling, Floor, Forward, find_method
 from ranp.report.comparison_tables import terminal
-from ranp.resources.budgets import Amount, Budget
+from ranp.resources.budgets import Amount, Budget, parse_budgets
 from ranp.trials.allocating import Allocation, Allocator, Unreachable
-from ranp.trials.loops import Build, Train
+from ranp.trials.loops import Build, Train, check_loop
 from ranp.trials.race import DEFAULT_COST, RACE, Racing, ScoreWith, make_allocator
 from ranp.trials.source_code import code_fingerprint
 from ranp.trials.store import Cell, Store
@@ -208,6 +208,10 @@ def compare(
         recompute: Whether to compute runs again that another version of the training function made.
         tell: Called with a line before each run, and for methods that cannot reach a budget.
     """
+    check_loop(train, length, build)
+    asked = [budget] if isinstance(budget, Mapping | str) else budget
+    for each in asked:
+        parse_budgets(each)
     names = checked_methods(methods, also=(RACE,))
     store = Store(Path(out) / "cells", code=code_fingerprint(train), recompute=recompute)
     given: dict[str, Any] = {"score_with": score_with, "forward": forward, "name": name}
@@ -224,7 +228,7 @@ def compare(
     full = allocator.chooser(Choice.make("thin")).costs()
     budgets = {
         text: absolute_budget(text, full)
-        for each in ([budget] if isinstance(budget, Mapping) else budget)
+        for each in asked
         for text in (f"{resource}={amount}" for resource, amount in each.items())
     }
     runs = LoopRuns(allocator, names, budgets, tuple(range(seeds)), racing)

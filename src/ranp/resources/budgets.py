@@ -250,6 +250,10 @@ def split_budgets(texts: Iterable[str]) -> dict[str, str]:
 
 def parse_budgets(amounts: Mapping[str, Amount | None]) -> tuple[Budget, ...]:
     """Return the budgets for amounts by resource, in order, at least one; None sets no budget."""
+    if not isinstance(amounts, Mapping):
+        raise UsageError(
+            f"a budget must be amounts by resource, such as {{'flops': '10%'}}, got {amounts!r}"
+        )
     budgets = tuple(parse_budget(name, text) for name, text in amounts.items() if text is not None)
     if not budgets:
         raise UsageError(f"give at least one budget: {', '.join(RESOURCES)}")

@@ -18,9 +18,11 @@ from __future__ import annotations
 import logging
 import math
 import random
+import re
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,33 @@ _SINGLE = "metric"
 _END = object()
 
 logger = logging.getLogger("ranp")
+
+
+def check_loop(train: Train, length: int | None, build: Build | None = None) -> None:
+    """Refuse what is no training function, no number of check-ins, or no factory of networks."""
+    if not callable(train):
+        raise UsageError(f"train must be a function train(model, seed), got {type(train).__name__}")
+    is_whole = isinstance(length, int) and not isinstance(length, bool)
+    if length is not None and not (is_whole and length > 0):
+        raise UsageError(
+            f"length must be how many check-ins a whole training has, such as 200, got {length!r}"
+        )
+    if build is not None and (isinstance(build, nn.Module) or not callable(build)):
+        raise UsageError(
+            "build must be a function that returns the full network, got "
+            f"{type(build).__name__}; give its class, or lambda: MyNet(...)"
+        )
+
+
+def training_name(train: Train) -> str:
+    """Return what a training is called in cells: where it is defined, and a partial's arguments.
+
+    The same in every process: addresses are left out.
+    """
+    if isinstance(train, partial):
+        given = [*map(repr, train.args), *(f"{k}={v!r}" for k, v in train.keywords.items())]
+        return re.sub(" at 0x[0-9a-f]+", "", f"{training_name(train.func)}({', '.join(given)})")
+    return f"{train.__module__}:{getattr(train, '__qualname__', type(train).__name__)}"
 
 
 class Training:
@@ -270,7 +299,7 @@ class Loop:
         if found["outcome"] == "trained" and reached < check_ins and not self._noted_end:
             self._noted_end = True
             logger.warning(
-                "the training function ended after %d check-ins, but the race goes to %d; give as "
+                "the training function ended at check-in %d, but the race goes to %d; give as "
                 "length how often it yields, and let no training stop early",
                 reached,
                 check_ins,

@@ -35,7 +35,15 @@ from ranp.resources.budgets import Amount, Budget, parse_budgets
 from ranp.slimming import Plan
 from ranp.trials.allocating import Allocation, Allocator, Unreachable
 from ranp.trials.ladder import Ladder, Rung, Schedule, least_cost, make_schedule, parse_cost
-from ranp.trials.loops import Build, Line, Loop, Train, refuse_all_diverged
+from ranp.trials.loops import (
+    Build,
+    Line,
+    Loop,
+    Train,
+    check_loop,
+    refuse_all_diverged,
+    training_name,
+)
 from ranp.trials.source_code import code_fingerprint
 from ranp.trials.store import Store
 from ranp.user_code import blame
@@ -83,7 +91,7 @@ def make_allocator(
     with blame("the network's factory"):
         model = build()
     traced = trace(model, batches, example_input=example_input, forward=forward)
-    loop = Loop(store, traced.model, traced.graph, train, name=name or _training_name(train))
+    loop = Loop(store, traced.model, traced.graph, train, name=name or training_name(train))
     scoring = Scoring(scored_by, until_stable=True)  # bounded: a loader may have no end
     allocator = Allocator(loop, batches.loader, scoring, settings, step)
     if step is None or scored_by is None:
@@ -382,6 +390,7 @@ def race_choice(
         raise UsageError(
             "a race is between networks of one cost; give one of flops, memory, params"
         )
+    check_loop(train, length)
     first, forward = traced.batches.first, scoring.forward
     input_at = no_loss if first is None or forward is None else batch_like(forward, first)
     loop = Loop(
@@ -389,7 +398,7 @@ def race_choice(
         traced.model,
         traced.graph,
         train,
-        name=_training_name(train),
+        name=training_name(train),
     )
     names = ("lam", "coupling", "floor", "multiple")
     settings = {name: getattr(choice, name) for name in names}
@@ -397,10 +406,6 @@ def race_choice(
     found = Racing(allocator, length, tell=tell).run(budgets[0], choice.seed)
     winner = found.allocation.chooser
     return winner.choice, replace(scoring, scores=winner.scores)
-
-
-def _training_name(train: Train) -> str:
-    return f"{train.__module__}:{getattr(train, '__qualname__', type(train).__name__)}"
 
 
 def race(
@@ -457,6 +462,9 @@ def race(
         out: Directory for the runs.
         tell: Called with a line of progress, and with the maximum cost before anything is trained.
     """
+    check_loop(train, length, build)
+    if isinstance(candidates, str) and candidates != "default":
+        raise UsageError(f"candidates must be a list of names, got '{candidates}'")
     budgets = parse_budgets(budget)
     if len(budgets) != 1:
         raise UsageError(f"a race must have one budget, got {len(budgets)}")

@@ -6,7 +6,7 @@ import ast
 import importlib.util
 import sys
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ def code_fingerprint(*objects: Any) -> str:
     with results, nor what only shows results.
     """
     found: dict[str, str] = {}
-    waiting = [*(each.__module__ for each in objects), *loaded_modules()]
+    functions = (each.func if isinstance(each, partial) else each for each in objects)
+    waiting = [*(each.__module__ for each in functions), *loaded_modules()]
     seen: set[str] = set()  # most names are no modules, and come again and again
     while waiting:
         name = waiting.pop()

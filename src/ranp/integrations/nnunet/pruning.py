@@ -38,14 +38,15 @@ from ranp.integrations.nnunet.trainer import (
     nnunet_environment,
     seeded,
 )
-from ranp.pruning import Coupling, Floor, find_method, make_forward
+from ranp.pruning import Choice, Coupling, Floor, find_method, make_forward
+from ranp.pruning.equations import check_sparsity
 from ranp.recording import make_record, timeline_of, write_record
 from ranp.report.page import write_report
 from ranp.resources.budgets import parse_budget, parse_budgets
 from ranp.resources.memory_correction import constant_bytes, load_correction
 from ranp.resources.training_memory import TrainingMemory
 from ranp.trials.ladder import parse_cost
-from ranp.trials.race import DEFAULT_COST, RACE, RaceResult, Racing, make_allocator
+from ranp.trials.race import DEFAULT_COST, RACE, THIN, RaceResult, Racing, make_allocator
 from ranp.trials.source_code import code_fingerprint
 from ranp.trials.store import Store
 
@@ -144,6 +145,13 @@ def prune_plans(
         raise UsageError("give either a sparsity or budgets: flops, memory, params")
     wanted = {"candidates": candidates, "epochs": epochs, "iterations": iterations, "cost": cost}
     _check_race(method, budgets, wanted)
+    # What can be refused at once is, before nnU-Net's trainer is started.
+    if sparsity is None:
+        parse_budgets(budgets)
+    else:
+        check_sparsity(sparsity)
+    row = THIN if method == RACE else method
+    Choice.make(row, coupling=coupling or "paper", floor=0 if floor is None else floor)
     folder = dataset_folder(dataset)
     source = read_plans(folder / f"{plans}.json")
     check_configuration(source, configuration, folder)
