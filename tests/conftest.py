@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,10 @@ from tests.fresh import FORKS
 _CPUINFO = Path("/proc/cpuinfo")
 if _CPUINFO.exists() and " amx_tile" in _CPUINFO.read_text():
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+# Shells start background jobs with Ctrl-C ignored, and processes that tests start would inherit it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes depends on what else the machine does; a test must not.
 settings.register_profile("ranp", deadline=None)

@@ -56,7 +56,8 @@ class Batches:
             ) from error
         if not isinstance(x, Tensor):
             raise UsageError("give an example_input: the batch's input is not a single tensor")
-        return _as_example(x[:1])
+        # A shape stands for floating-point numbers, on the model's device.
+        return (1, *x.shape[1:]) if x.is_floating_point() else x[:1]
 
     def input_shape(self, forward: Forward | None) -> tuple[int, ...]:
         """Return the shape of the first batch's input; () without a batch."""
@@ -89,8 +90,8 @@ def called_with(model: nn.Module, forward: Forward, batch: Any) -> ExampleInput 
             bound = inspect.signature(module.forward).bind(*args, **kwargs)
             found.append(bound.arguments)
         else:
-            is_tensor = len(args) == 1 and isinstance(args[0], Tensor)
-            found.append(_as_example(args[0]) if is_tensor else args)
+            alone = len(args) == 1 and isinstance(args[0], Tensor) and args[0].is_floating_point()
+            found.append(tuple(args[0].shape) if alone else args)
         raise _Called
 
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
@@ -103,11 +104,6 @@ def called_with(model: nn.Module, forward: Forward, batch: Any) -> ExampleInput 
     finally:
         hook.remove()
     return None
-
-
-def _as_example(x: Tensor) -> ExampleInput:
-    """Return a tensor to trace with: its shape stands for floats, on the model's device."""
-    return tuple(x.shape) if x.is_floating_point() else x
 
 
 def peek(loader: Iterable[Any] | None) -> Batches:

@@ -41,3 +41,9 @@ def test_a_line_ends_with_a_dot_where_its_candidate_was_dropped() -> None:
     assert ("0", "M0.0 230.0") in lines and ("1", "M0.0 143.8L760.0 0.0") in lines
     dots = re.findall(r'class="line end c(\d)" d="([^"]*)"', page)
     assert ("0", "M0.0 230.0h0") in dots and ("1", "M760.0 0.0h0") in dots
+
+
+def test_without_a_second_meeting_there_are_no_columns_for_it() -> None:
+    page = render_race({**RECORD, "again": {}})
+    assert "other seed" not in page and "met a second time" not in page
+    assert "other seed" in render_race(RECORD)

@@ -30,10 +30,11 @@ def render_race(record: Mapping[str, Any], command: str | None = None) -> str:
         rows=[_row(record, name, metrics[:2]) for name in curves],
         headings=[
             *("candidate", "check-ins", *metrics[:2]),
-            *(f"{metric}, other seed" for metric in metrics[:2]),
+            *(f"{metric}, other seed" for metric in metrics[:2] if record["again"]),
             "neurons of each layer",
         ],
         layers=list(next(iter(record["widths"].values()), {})),
+        again=bool(record["again"]),
         left_out=record["left_out"],
         command=command,
     )
@@ -53,14 +54,14 @@ def _chart(curves: Mapping[str, Any], metric: str, rungs: list[int]) -> LineChar
 
 def _row(record: Mapping[str, Any], name: str, metrics: list[str]) -> dict[str, Any]:
     """Return a candidate: how far it came, what it reached there, and its widths."""
-    curve, again = record["curves"][name], record["again"].get(name, [])
-    ends = [
-        f"{each[-1][metric]:.4g}" if each else "" for each in (curve, again) for metric in metrics
-    ]
+    curves = [record["curves"][name]]
+    if record["again"]:  # somebody met a second time
+        curves.append(record["again"].get(name, []))
+    ends = [f"{each[-1][metric]:.4g}" if each else "" for each in curves for metric in metrics]
     return {
         "name": name,
         "won": name == record["winner"],
-        "check_ins": len(curve),
+        "check_ins": len(curves[0]),
         "reached": ends,
         "widths": list(record["widths"][name].values()),
     }

@@ -140,8 +140,8 @@ class Allocator:
             return scoring.scores
         if method.needs_data and not self.has_data:
             raise UsageError(
-                f"{method.name} scores with data; give score_with=(loader, loss), or methods "
-                "without data such as thin and power:-0.25"
+                f"{method.name} scores with data; give score_with=(loader, loss), which is --data "
+                "and --loss of a command, or methods without data such as thin and power:-0.25"
             )
         statistics = sorted(statistic.name for statistic in method.statistics)
         wanted = {

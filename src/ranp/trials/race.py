@@ -343,7 +343,7 @@ class Racing:
             names[place] = name
             allocations[name] = found
         if not allocations:
-            reasons = "".join(f"\n  {name}: {reason}" for name, reason in left_out.items())
+            reasons = "".join(f"\n  {reason}" for reason in left_out.values())
             raise InfeasibleError(f"no candidate can race:{reasons}")
         order = [choice.method.name for choice in choices]
         return {name: allocations[name] for name in order if name in allocations}, left_out
