@@ -335,7 +335,7 @@ def test_where_no_candidate_can_race_each_has_a_line_with_the_reason(tmp_path: P
     first, *reasons = str(caught.value).splitlines()
     assert first == "no candidate can race:"
     assert [line.partition(" cannot ")[0] for line in reasons] == ["  thin", "  power:0.5"]
-    assert all(" cannot come down to 20 params" in line for line in reasons)
+    assert all(" cannot reach 20 params" in line for line in reasons)
 
 
 RATES: list[float] = []
