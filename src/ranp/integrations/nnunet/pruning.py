@@ -141,15 +141,9 @@ def prune_plans(
         InfeasibleError: The budget cannot be reached.
     """
     budgets = {"flops": flops, "memory": memory, "params": params}
-    if (sparsity is None) == all(amount is None for amount in budgets.values()):
-        raise UsageError("give either a sparsity or budgets: flops, memory, params")
     wanted = {"candidates": candidates, "epochs": epochs, "iterations": iterations, "cost": cost}
+    _check_target(sparsity, budgets)
     _check_race(method, budgets, wanted)
-    # What can be refused at once is, before nnU-Net's trainer is started.
-    if sparsity is None:
-        parse_budgets(budgets)
-    else:
-        check_sparsity(sparsity)
     row = THIN if method == RACE else method
     Choice.make(row, coupling=coupling or "paper", floor=0 if floor is None else floor)
     folder = dataset_folder(dataset)
@@ -207,6 +201,16 @@ def prune_plans(
     )
     write_record(ensure_directory(pages), record)
     return PrunedPlans(path, name, configuration, about, result, write_report(pages), raced)
+
+
+def _check_target(sparsity: float | None, budgets: Mapping[str, Amount | None]) -> None:
+    """Refuse a wrong sparsity or budget at once, before nnU-Net's trainer is started."""
+    if (sparsity is None) == all(amount is None for amount in budgets.values()):
+        raise UsageError("give either a sparsity or budgets: flops, memory, params")
+    if sparsity is None:
+        parse_budgets(budgets)
+    else:
+        check_sparsity(sparsity)
 
 
 def _check_race(
