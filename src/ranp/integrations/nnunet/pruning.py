@@ -144,8 +144,7 @@ def prune_plans(
     wanted = {"candidates": candidates, "epochs": epochs, "iterations": iterations, "cost": cost}
     _check_target(sparsity, budgets)
     _check_race(method, budgets, wanted)
-    row = THIN if method == RACE else method
-    Choice.make(row, coupling=coupling or "paper", floor=0 if floor is None else floor)
+    Choice.make(THIN if method == RACE else method, coupling=coupling or "paper", floor=floor or 0)
     folder = dataset_folder(dataset)
     source = read_plans(folder / f"{plans}.json")
     check_configuration(source, configuration, folder)
