@@ -10,14 +10,16 @@ import typer
 
 from ranp.cli._options import InputOption
 from ranp.errors import UsageError
-from ranp.user_code import call_factory, load_loader, refuse_stored_code
+from ranp.user_code import call_factory, load_function, load_loader, refuse_stored_code
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from ranp.graph import ExampleInput
     from ranp.models import NetworkSpec
     from ranp.peeking import Batches
     from ranp.pipeline import Traced
+    from ranp.pruning import Forward
     from ranp.slimming import Plan
 
 
@@ -44,7 +46,7 @@ class Network:
     """A network that was named on the command line: a new instance, and the input to trace it with.
 
     A network of the user's own has no `spec`; `batches` is the user's own loader, if it was opened
-    to see the input.
+    to see the input, and `forward` the user's own way to call the network on them.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Network:
     input_shape: tuple[int, ...]
     spec: NetworkSpec | None
     batches: Batches | None = None
+    forward: Forward | None = None
 
     @property
     def input_option(self) -> dict[str, str]:
@@ -61,9 +64,15 @@ class Network:
 
     def trace(self, batches: Batches | None, protect: list[str] | None) -> Traced:
         """Trace it, with what it is scored with and the layers to keep whole."""
+        from ranp.fitting import TrainingStep
+        from ranp.fitting.target import example_at
         from ranp.pipeline import trace
 
-        return trace(self.model, batches, example_input=self.input_shape, protect=protect or ())
+        example: ExampleInput = self.input_shape
+        if self.forward is not None and self.batches is not None:
+            step = TrainingStep(batch=1, sample=self.input_shape[1:])
+            example = example_at(self.model, self.forward, self.batches.first, step)
+        return trace(self.model, batches, example_input=example, protect=protect or ())
 
 
 @dataclass(frozen=True)
@@ -73,22 +82,23 @@ class NetworkOptions:
     network: NetworkArgument
     input_shape: InputOption = None
 
-    def load(self, data: str | None = None) -> Network:
+    def load(self, data: str | None = None, forward: str | None = None) -> Network:
         """Build a network of the registry, or call the user's own factory.
 
         The shape of a sample gets a batch of 1. Without `--input`, it is the registry's, or that of
-        the user's own loader that `data` names.
+        the user's own loader that `data` names; `forward` names how it is called on its batches.
         """
         shape = parse_shape(self.input_shape)
-        return _with_input(self.network, *_build(self.network), shape, data)
+        return _with_input(self.network, *_build(self.network), shape, data, forward)
 
 
 def load_sample_network(
-    name: str, input_text: str | None, batch: int | None, data: str | None
+    name: str, input_text: str | None, batch: int | None, data: str | None, forward: str | None
 ) -> tuple[Network, int | None]:
     """Build a network for one sample of what it is trained with, and return the batch size too.
 
-    The text is the shape of a sample, or of a batch; `data` may name a loader of the user's own.
+    The text is the shape of a sample, or of a batch; `data` may name a loader of the user's own,
+    and `forward` how the network is called on its batches.
     """
     from ranp.graph import split_batch
 
@@ -97,7 +107,7 @@ def load_sample_network(
     if shape is not None:
         batch, sample = split_batch(model, shape, batch)
         shape = (1, *sample)
-    return _with_input(name, model, spec, shape, data), batch
+    return _with_input(name, model, spec, shape, data, forward), batch
 
 
 def _build(name: str) -> tuple[nn.Module, NetworkSpec | None]:
@@ -125,9 +135,18 @@ def _with_input(
     spec: NetworkSpec | None,
     shape: tuple[int, ...] | None,
     data: str | None,
+    forward: str | None = None,
 ) -> Network:
     from ranp.graph import with_batch
 
+    if forward is not None:
+        if data is None or not names_loader(data):
+            raise UsageError(
+                "--forward is called with batches of your own; give --data package.module:loader"
+            )
+        function, batches = load_function(forward, "--forward"), open_loader(data)
+        shape = batches.input_shape(function) if shape is None else with_batch(model, shape)
+        return Network(name, model, (1, *shape[1:]), spec, batches, function)
     if shape is None and spec is not None:
         return Network(name, model, spec.input_shape, spec)
     if shape is None:
@@ -187,8 +206,8 @@ def _sample_shape(batches: Batches, name: str) -> tuple[int, ...]:
     x, _ = split_pair(batches.first)
     if not isinstance(x, Tensor):
         raise UsageError(
-            f"the input in a batch of '{name}' must be a tensor, got {type(x).__name__}; several "
-            "inputs are pruned in Python: ranp.prune(..., forward=, example_input=)"
+            f"the input in a batch of '{name}' must be a tensor, got {type(x).__name__}; for "
+            "several inputs, give --forward package.module:function(model, batch)"
         )
     return (1, *x.shape[1:])
 

@@ -35,12 +35,19 @@ Device = Literal["cpu", "cuda"]
 # That of ranp.resources, written out: importing it would import torch.
 Optimizer = Literal["sgd", "momentum", "adam", "adamw", "amsgrad"]
 
-SCORING = ("data", "loss", "samples", "batch", "per", "size", "weights")
+SCORING = ("data", "loss", "forward", "samples", "batch", "per", "size", "weights")
 """Parameters that say how a network is scored; not needed where there are scores."""
 
 InputOption = Annotated[
     str | None,
     typer.Option("--input", help="Input shape with batch and channels, such as 1,1,64,64,64."),
+]
+ForwardOption = Annotated[
+    str | None,
+    typer.Option(
+        help="forward(model, batch) that returns the loss, as package.module:function, instead "
+        "of --loss: for several inputs, batches with other names, or deep supervision."
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
@@ -238,6 +245,7 @@ class ScoringOptions:
         str | None,
         typer.Option(help="package.module:function(output, target); cross-entropy by default."),
     ] = None
+    forward: ForwardOption = None
     samples: Annotated[
         int | None,
         typer.Option(min=1, help="Maximum number of samples to score with; 8 by default."),
@@ -253,6 +261,12 @@ class ScoringOptions:
     weights: Annotated[
         Weights, typer.Option(help="Weights to score with; the paper's are fresh.")
     ] = "fresh"
+
+
+def check_loss(loss: str | None, forward: str | None) -> None:
+    """Refuse a loss beside a forward that returns it."""
+    if loss is not None and forward is not None:
+        raise UsageError("--forward stands for the loss; give one of --loss and --forward")
 
 
 def grouped(function: Callable[..., None]) -> Callable[..., None]:

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from ranp.cli._common import next_command
 from ranp.cli._networks import Network, check_directory, names_loader, open_loader
-from ranp.cli._options import SCORING, Output, ScoringOptions
+from ranp.cli._options import SCORING, Output, ScoringOptions, check_loss
 from ranp.datasets import find_dataset, open_cases, synthetic_cases
 from ranp.datasets.loader import Loader
 from ranp.datasets.voxels import EMPTY
@@ -85,12 +85,18 @@ def open_source(
     loaded = None if scores is None else Scores.load(scores)
     needs_data = loaded is None and any(method.needs_data for method in methods)
     data = options.data
+    check_loss(options.loss, options.forward)
+    if network.forward is not None:
+        forward, judged_by = make_forward(None, network.forward), {"forward": options.forward}
+    else:
+        forward = make_forward(_load_loss(options.loss), None)
+        judged_by = {"loss": options.loss or "cross-entropy"}
     scoring = Scoring(
-        make_forward(_load_loss(options.loss), None),
+        forward,
         per=options.per,
         weights=options.weights,
         seed=seed,
-        source={"loss": options.loss or "cross-entropy"} if needs_data else {},
+        source=judged_by if needs_data else {},
         scores=loaded,
     )
     if data is not None and names_loader(data):
@@ -252,4 +258,5 @@ def fit_without(network: Network) -> set[str]:
 
     A loader and a loss of the user's own stay: they tell the input, and what a step takes.
     """
-    return set(SCORING) - (set() if network.spec is not None else {"data", "loss"})
+    own = set() if network.spec is not None else {"data", "loss", "forward"}
+    return set(SCORING) - own

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ranp.cli._options import FloorOption, InputOption
+from ranp.cli._options import FloorOption, ForwardOption, InputOption, check_loss
 from ranp.errors import UsageError
 from ranp.user_code import load_function, load_loader
 
@@ -85,13 +85,7 @@ class TrainingOptions(RecipeOptions):
     loss: Annotated[
         str | None, typer.Option(help="loss(output, target), as package.module:function.")
     ] = None
-    forward: Annotated[
-        str | None,
-        typer.Option(
-            help="forward(model, batch) that returns the loss, as package.module:function, instead "
-            "of --loss: for several inputs, batches with other names, or deep supervision."
-        ),
-    ] = None
+    forward: ForwardOption = None
     input_shape: InputOption = None
     floor: FloorOption = None
     cost: Annotated[
@@ -128,8 +122,7 @@ class TrainingOptions(RecipeOptions):
 
     def scored(self) -> dict[str, Any]:
         """Return what to score with, as `race` and `compare` take it; nothing without data."""
-        if self.loss is not None and self.forward is not None:
-            raise UsageError("--forward stands for the loss; give one of --loss and --forward")
+        check_loss(self.loss, self.forward)
         if self.data is None and self.loss is None and self.forward is None:
             return {}
         if self.data is None or (self.loss is None and self.forward is None):

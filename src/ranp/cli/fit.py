@@ -85,7 +85,8 @@ def command(
 
     budgets = amounts.budgets()
     ensure_out(out)
-    net, batch = load_sample_network(network, training.input_shape, training.batch, scoring.data)
+    own = (scoring.data, scoring.forward)
+    net, batch = load_sample_network(network, training.input_shape, training.batch, *own)
     choices = choices_to_try(net.model, choosing.method, budgets, **choosing.settings(net))
     row = choices[0].method
     traced = net.trace(None, choosing.protect)

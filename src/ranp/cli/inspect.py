@@ -6,7 +6,7 @@ import typer
 
 from ranp.cli._common import prune_hint
 from ranp.cli._networks import LoaderOption, NetworkOptions
-from ranp.cli._options import Output, ProtectOption, grouped
+from ranp.cli._options import ForwardOption, Output, ProtectOption, grouped
 
 _NAMES = 36
 """Names of layers up to this length are not broken; longer ones would leave too little room."""
@@ -19,16 +19,16 @@ def command(
     output: Output,
     protect: ProtectOption = None,
     data: LoaderOption = None,
+    forward: ForwardOption = None,
 ) -> None:
     """Show which layers are tied to which, and which channels cannot be removed and why."""
     from rich.table import Column
 
-    from ranp.graph import build_graph
     from ranp.recording.topology import describe_layers
     from ranp.report.terminal import folded, numbers, table
 
-    net = named.load(data)
-    graph = build_graph(net.model, net.input_shape, protect=protect or ())
+    net = named.load(data, forward)
+    graph = net.trace(None, protect).graph
     layers = describe_layers(graph)
     result = table(
         Column("layer", overflow="fold", no_wrap=max(map(len, graph.layers)) <= _NAMES),

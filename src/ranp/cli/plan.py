@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ranp.cli._networks import LoaderOption, NetworkOptions
-from ranp.cli._options import ChoiceOptions, Output, grouped
+from ranp.cli._options import ChoiceOptions, ForwardOption, Output, grouped
 
 
 @grouped
@@ -22,6 +22,7 @@ def command(
     output: Output,
     out: Annotated[Path, typer.Option("--out", help="File for the plan.")] = Path("plan.json"),
     data: LoaderOption = None,
+    forward: ForwardOption = None,
 ) -> None:
     """Decide which neurons to keep, from scores."""
     from ranp.files import ensure_directory
@@ -32,7 +33,7 @@ def command(
 
     ensure_directory(out.parent)
     loaded = Scores.load(scores)
-    net = named.load(data)
+    net = named.load(data, forward)
     choice = choosing.choice(net)
     traced = net.trace(None, choosing.protect)
     with output.infeasible_as_json(net.name, choice.method.name, sparsity):

@@ -55,7 +55,7 @@ def command(
 
     target = amounts.target(sparsity)
     ensure_out(out)
-    net = named.load(scoring.data)
+    net = named.load(scoring.data, scoring.forward)
     method = choosing.method or "ranp-f"
     choice = choice_for(net.model, target, method, **choosing.settings(net))
     source = open_source(

@@ -51,7 +51,7 @@ def command(
 
     methods = [find_method(name) for name in method or ["ranp-f"]]
     ensure_directory(out.parent)
-    net = named.load(scoring.data)
+    net = named.load(scoring.data, scoring.forward)
     source = open_source(net, methods, scoring, batch=batch, seed=seed)
     before = Scores.load(out) if resume and out.exists() else None
     traced = net.trace(source.batches, protect)

@@ -41,7 +41,7 @@ def command(
     from ranp.pipeline import make_chooser, make_plan
     from ranp.pruning.search import floor_sparsity
 
-    net = named.load(scoring.data)
+    net = named.load(scoring.data, scoring.forward)
     choice = choosing.choice(net)
     source = open_source(
         net, [choice.method], scoring, batch=batch, seed=choosing.seed, scores=scores
