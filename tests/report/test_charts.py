@@ -23,6 +23,15 @@ def test_ticks_are_few_round_and_cover_the_range(a, b):
         assert ticks[0] <= low * (1 + 1e-6) + 1e-12 and ticks[-1] >= high * (1 - 1e-6)
 
 
+@pytest.mark.parametrize(
+    ("xs", "labels"),
+    [((1, 2, 3), ["1", "2", "3"]), ((1, 2.5, 3), ["1", "1.5", "2", "2.5", "3"])],
+)
+def test_whole_numbers_have_no_tick_between_them(xs, labels):
+    chart = line_chart({"a": [(x, x) for x in xs]})
+    assert [tick.label for tick in chart.x_ticks] == labels
+
+
 def layer(neurons, kept):
     return {"name": "conv", "neurons": neurons, "kept": kept, "fixed": 0}
 

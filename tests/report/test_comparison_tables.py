@@ -52,7 +52,15 @@ def test_markdown_holds_accuracy_costs_and_tests(result):
     difference = next(row for row in rows if row[0] == "random" and len(row) == 6)
     assert difference[1:4] == ["-20.0", "-22.5 to -17.5", "< 0.001"]
     assert difference[5] == "0.250"
-    assert "flat is the same network as layerwise" in markdown(result)
+
+
+def test_two_names_of_a_network_are_said_where_both_are_compared(result):
+    first, *others = result["budgets"]
+    (flat,) = (row for row in first["rows"] if row["same_as"])
+    assert "same network" not in markdown(result)
+    layerwise = {**flat, "method": "layerwise", "same_as": None}
+    both = {**result, "budgets": [{**first, "rows": [*first["rows"], layerwise]}, *others]}
+    assert markdown(both).count("flat is the same network as layerwise at a given cost.") == 1
 
 
 def test_csv_holds_every_method_and_every_run(result):

@@ -210,6 +210,8 @@ def line_chart(
     """
     points = [point for line in lines.values() for point in line]
     x_low, x_high = min(x for x, _ in points), max(x for x, _ in points)
+    counted = all(float(x).is_integer() for x, _ in points)  # check-ins, epochs: none is half
+    x_ticks = [x for x in nice_ticks(x_low, x_high) if x_low <= x <= x_high]
     values = [y for _, y in points]
     y_ticks = nice_ticks(0.0 if from_zero else min(values), max(values))
     across = _linear(x_low, x_high, width)
@@ -232,7 +234,7 @@ def line_chart(
     return LineChart(
         width,
         height,
-        [Tick(across(x), f"{x:g}") for x in nice_ticks(x_low, x_high) if x_low <= x <= x_high],
+        [Tick(across(x), f"{x:g}") for x in x_ticks if not counted or float(x).is_integer()],
         [Tick(up(y), f"{y:,g}") for y in y_ticks],
         series,
         [Tick(across(x), label) for x, label in marks],

@@ -73,10 +73,11 @@ def heading(section: Mapping[str, Any]) -> str:
 
 def sentences(section: Mapping[str, Any]) -> list[str]:
     """Return what the data of a budget's section support, and the cautions."""
+    compared = {row["method"] for row in section["rows"]}
     same = [
         f"{row['method']} is the same network as {row['same_as']} at a given cost."
         for row in section["rows"]
-        if row["same_as"]
+        if row["same_as"] in compared
     ]
     # Comparisons of the version before are not against anything.
     against = [section.get(key, "") for key in ("against_full", "against_thin")]
