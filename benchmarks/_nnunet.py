@@ -27,7 +27,7 @@ from typing import Any
 
 from ranp.experiments.statistics import compare_paired, describe_difference, summarise
 from ranp.files import write_text
-from ranp.trials.race import DEFAULT_CANDIDATES
+from ranp.trials.candidates import DEFAULT_CANDIDATES
 
 DATASET = "Dataset004_Hippocampus"
 FLOPS = "10%"

@@ -31,15 +31,9 @@ from ranp.experiments.matching import absolute_budget
 from ranp.experiments.statistics import Difference, compare_paired, holm
 from ranp.fitting import TrainingStep
 from ranp.resources.budgets import parse_budget
-from ranp.trials.allocating import Allocation
-from ranp.trials.race import (
-    DEFAULT_CANDIDATES,
-    RACE,
-    THIN,
-    Racing,
-    default_candidates,
-    make_allocator,
-)
+from ranp.trials.allocating import Allocation, make_allocator
+from ranp.trials.candidates import DEFAULT_CANDIDATES, THIN, default_candidates
+from ranp.trials.race import RACE, Racing
 from ranp.trials.store import Store
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"

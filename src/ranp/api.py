@@ -42,8 +42,9 @@ from ranp.resources.budgets import Amount, parse_budgets
 from ranp.resources.training_memory import Device, Optimizer
 from ranp.results import Result
 from ranp.slimming import Init, Plan, check_init
+from ranp.trials.candidates import THIN
 from ranp.trials.loops import Train
-from ranp.trials.race import RACE, THIN, race_choice
+from ranp.trials.race import RACE, race_choice
 
 Batches = int | Literal["auto"] | None
 

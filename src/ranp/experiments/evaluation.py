@@ -23,7 +23,7 @@ from ranp.experiments.statistics import (
 from ranp.files import write_sealed_json, write_text
 from ranp.report.comparison import render_comparison
 from ranp.report.comparison_tables import markdown, page, runs_csv, summary_csv
-from ranp.trials.race import THIN
+from ranp.trials.candidates import THIN
 from ranp.trials.store import Store, versions
 
 if TYPE_CHECKING:

@@ -27,9 +27,9 @@ from ranp.graph import ExampleInput
 from ranp.pruning import Choice, Coupling, Floor, Forward, find_method
 from ranp.report.comparison_tables import terminal
 from ranp.resources.budgets import Amount, Budget, parse_budgets
-from ranp.trials.allocating import Allocation, Allocator, Unreachable
+from ranp.trials.allocating import Allocation, Allocator, ScoreWith, Unreachable, make_allocator
 from ranp.trials.loops import Build, Train, check_loop
-from ranp.trials.race import DEFAULT_COST, RACE, Racing, ScoreWith, make_allocator
+from ranp.trials.race import DEFAULT_COST, RACE, Racing
 from ranp.trials.source_code import code_fingerprint
 from ranp.trials.store import Cell, Store
 

@@ -10,7 +10,7 @@ from ranp.experiments.cells import FULL
 from ranp.pruning import find_method
 from ranp.resources import Costs
 from ranp.resources.budgets import RESOURCES, Budget, find_resource, parse_budget
-from ranp.trials.race import THIN
+from ranp.trials.candidates import THIN
 from ranp.trials.store import Cell
 
 REFERENCE = "ranp-f"

@@ -11,22 +11,35 @@ from typing import Any
 from ranp.errors import InfeasibleError, UsageError
 from ranp.fitting import TrainingStep
 from ranp.fitting.fit import choice_for, fit_choices
-from ranp.fitting.target import StepInputAt, no_loss
-from ranp.graph import Alive
-from ranp.peeking import Batches
-from ranp.pipeline import Scoring, Traced, make_plan, score
-from ranp.pruning import Choice, Chooser, Method, Scores
+from ranp.fitting.target import StepInputAt, batch_like, no_loss
+from ranp.graph import Alive, ExampleInput
+from ranp.peeking import Batches, peek
+from ranp.pipeline import Scoring, Traced, make_plan, score, trace
+from ranp.pruning import (
+    Choice,
+    Chooser,
+    Forward,
+    LossFunction,
+    Method,
+    Scores,
+    make_forward,
+)
 from ranp.pruning.allocation import single_neuron_layers
 from ranp.pruning.scores import fingerprint
 from ranp.pruning.search import meet_budget
 from ranp.resources.budgets import Budget
 from ranp.slimming import Plan
-from ranp.trials.loops import Loop
+from ranp.trials.loops import Build, Loop, Train, training_name
 from ranp.trials.store import Cell, Store
+from ranp.user_code import blame
 
 _SCORES_FILE = "scores.safetensors"
 _KEPT_APART = ("batches", "until_stable", "per", "weights")
 """Settings of scoring that make other scores."""
+
+
+ScoreWith = tuple[Iterable[Any], LossFunction] | Iterable[Any]
+"""Loader and loss to score with; the loader alone beside a `forward(model, batch)`."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +169,54 @@ class Allocator:
         traced = Traced(loop.model, loop.graph, Batches(self.loader))
         seeded = replace(scoring, seed=choice.seed)
         return require_scores(loop.store, wanted, lambda: score(traced, [method], seeded))
+
+
+def make_allocator(
+    build: Build,
+    train: Train,
+    store: Store,
+    *,
+    score_with: ScoreWith | None = None,
+    forward: Forward | None = None,
+    example_input: ExampleInput | None = None,
+    name: str | None = None,
+    step: TrainingStep | None = None,
+    **settings: Any,
+) -> Allocator:
+    """Return what brings a network of the user's to budgets, and knows how it is trained."""
+    loader, scored_by = _to_score(score_with, forward)
+    batches = peek(loader)
+    with blame("the network's factory"):
+        model = build()
+    traced = trace(model, batches, example_input=example_input, forward=forward)
+    loop = Loop(store, traced.model, traced.graph, train, name=name or training_name(train))
+    scoring = Scoring(scored_by, until_stable=True)  # bounded: a loader may have no end
+    allocator = Allocator(loop, batches.loader, scoring, settings, step)
+    if step is None or scored_by is None:
+        return allocator
+    return replace(allocator, input_at=batch_like(scored_by, batches.first))
+
+
+def _to_score(
+    score_with: ScoreWith | None, forward: Forward | None
+) -> tuple[Iterable[Any] | None, Forward | None]:
+    """Return the loader to score with, and the function from model and batch to loss."""
+    if score_with is None:
+        if forward is not None:
+            raise UsageError("forward must have batches to score with; give score_with=loader")
+        return None, None
+    pair = score_with if isinstance(score_with, tuple) and len(score_with) == 2 else None
+    if forward is not None:
+        if pair is not None and callable(pair[1]):
+            raise UsageError("forward stands for the loss; give score_with=loader alone")
+        return score_with, make_forward(None, forward)
+    if pair is None:
+        raise UsageError(
+            "score_with must be (loader, loss), or a loader with forward=forward(model, batch), "
+            f"got {type(score_with).__name__}"
+        )
+    loader, loss = pair
+    return loader, make_forward(loss, None)
 
 
 def describe_network(

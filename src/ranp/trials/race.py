@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,29 +11,19 @@ from typing import Any, Literal
 from rich.console import RenderableType
 
 from ranp.display import plain
-from ranp.errors import InfeasibleError, UsageError, name_settings
+from ranp.errors import UsageError, name_settings
 from ranp.files import write_sealed_json, write_text
 from ranp.fitting import TrainingStep
 from ranp.fitting.target import batch_like, no_loss
 from ranp.graph import ExampleInput
-from ranp.peeking import peek
-from ranp.pipeline import Scoring, Target, Traced, trace
-from ranp.pruning import (
-    Choice,
-    Coupling,
-    Forward,
-    LossFunction,
-    Method,
-    find_method,
-    make_forward,
-    resource_variants,
-)
-from ranp.pruning.allocation import proportional, thin_layers, tilted_weights
+from ranp.pipeline import Scoring, Target, Traced
+from ranp.pruning import Choice, Coupling, Forward
 from ranp.pruning.coupling import Floor
 from ranp.report.terminal import numbers, table
 from ranp.resources.budgets import Amount, Budget, parse_budgets
 from ranp.slimming import Plan
-from ranp.trials.allocating import Allocation, Allocator, Unreachable
+from ranp.trials.allocating import Allocation, Allocator, ScoreWith, make_allocator
+from ranp.trials.candidates import bring_to_budget, choose_candidates, refinements
 from ranp.trials.ladder import Ladder, Rung, Schedule, least_cost, make_schedule, parse_cost
 from ranp.trials.loops import (
     Build,
@@ -46,79 +36,11 @@ from ranp.trials.loops import (
 )
 from ranp.trials.source_code import code_fingerprint
 from ranp.trials.store import Store
-from ranp.user_code import blame
 
-RACE, THIN = "race", "thin"
-
-DEFAULT_CANDIDATES = (
-    *("ranp-f", "weighted", THIN, "power:-0.25", "power:0.25"),
-    *("power:-0.5", "power:0.5"),
-)
-"""First what others must beat: the default of `prune`, and thinning by hand where nothing can be
-scored. The first ones race where the cost does not allow all: those that are least like RANP-f,
-which `power:0.25` is like."""
+RACE = "race"
 
 DEFAULT_COST = 0.05
 """Most that a race costs, as a share of the training that follows."""
-
-ScoreWith = tuple[Iterable[Any], LossFunction] | Iterable[Any]
-"""Loader and loss to score with; the loader alone beside a `forward(model, batch)`."""
-
-
-def default_candidates(budget: Budget) -> tuple[str, ...]:
-    """Return what races at a budget: RANP by the resource that is budgeted, then the others."""
-    incumbent, *challengers = DEFAULT_CANDIDATES
-    variants = resource_variants(find_method(incumbent))
-    by_resource = {row.resource: row.name for row in variants}
-    return (by_resource.get(budget.resource, incumbent), *challengers)
-
-
-def make_allocator(
-    build: Build,
-    train: Train,
-    store: Store,
-    *,
-    score_with: ScoreWith | None = None,
-    forward: Forward | None = None,
-    example_input: ExampleInput | None = None,
-    name: str | None = None,
-    step: TrainingStep | None = None,
-    **settings: Any,
-) -> Allocator:
-    """Return what brings a network of the user's to budgets, and knows how it is trained."""
-    loader, scored_by = _to_score(score_with, forward)
-    batches = peek(loader)
-    with blame("the network's factory"):
-        model = build()
-    traced = trace(model, batches, example_input=example_input, forward=forward)
-    loop = Loop(store, traced.model, traced.graph, train, name=name or training_name(train))
-    scoring = Scoring(scored_by, until_stable=True)  # bounded: a loader may have no end
-    allocator = Allocator(loop, batches.loader, scoring, settings, step)
-    if step is None or scored_by is None:
-        return allocator
-    return replace(allocator, input_at=batch_like(scored_by, batches.first))
-
-
-def _to_score(
-    score_with: ScoreWith | None, forward: Forward | None
-) -> tuple[Iterable[Any] | None, Forward | None]:
-    """Return the loader to score with, and the function from model and batch to loss."""
-    if score_with is None:
-        if forward is not None:
-            raise UsageError("forward must have batches to score with; give score_with=loader")
-        return None, None
-    pair = score_with if isinstance(score_with, tuple) and len(score_with) == 2 else None
-    if forward is not None:
-        if pair is not None and callable(pair[1]):
-            raise UsageError("forward stands for the loss; give score_with=loader alone")
-        return score_with, make_forward(None, forward)
-    if pair is None:
-        raise UsageError(
-            "score_with must be (loader, loss), or a loader with forward=forward(model, batch), "
-            f"got {type(score_with).__name__}"
-        )
-    loader, loss = pair
-    return loader, make_forward(loss, None)
 
 
 @dataclass(frozen=True)
@@ -240,12 +162,12 @@ class Racing:
     def run(self, budget: Budget, seed: int) -> RaceResult:
         """Race the candidates at a budget."""
         loop, cost = self.allocator.loop, parse_cost(self.cost)
-        choices = self._choices(budget, seed)
+        choices = choose_candidates(self.allocator, self.candidates, budget, seed)
         if len(choices) > 1:
             make_schedule(2, self.length, cost)  # a cost that allows no race, refused at once
         noun = "candidate" if len(choices) == 1 else "candidates"
         self.tell(f"Bringing {len(choices)} {noun} to the budget")
-        allocations, left_out = self._allocate_all(choices, budget)
+        allocations, left_out = bring_to_budget(self.allocator, choices, budget)
         for name, reason in left_out.items():
             self.tell(f"Left out, {name}: {reason}")
         schedule = make_schedule(len(allocations), self.length, cost)
@@ -271,7 +193,8 @@ class Racing:
             refuse_all_diverged(runs.values())
             refined: dict[str, Allocation] = {}
             if schedule.refined:
-                refined = self._refinements(winner, allocations[winner], budget, seed)
+                network = allocations[winner]
+                refined = refinements(self.allocator, winner, network, budget, seed)
             allocations |= refined
             winner = ladder.refine(winner, list(refined))
         raced = [name for name in allocations if (name, False) in runs] or [winner]
@@ -313,62 +236,6 @@ class Racing:
             f"{name_settings(cost=least_cost(candidates, self.length))}, or with more frequent "
             "check-ins"
         )
-
-    def _allocate_all(
-        self, choices: Sequence[Choice], budget: Budget
-    ) -> tuple[dict[str, Allocation], dict[str, str]]:
-        """Return the candidates' networks at a budget, and those left out with the reason.
-
-        Where a method cannot reach the budget, or would leave a layer too thin to be
-        trained (see `thin_layers`), it races with the floor "auto". Of those that come to the same
-        network, the first candidate keeps its name, else thin, which everybody knows.
-        """
-        loop = self.allocator.loop
-        allocations: dict[str, Allocation] = {}
-        left_out: dict[str, str] = {}
-        names: dict[Path, str] = {}
-        for choice in sorted(choices, key=lambda c: (c is not choices[0], c.method.name != THIN)):
-            name = choice.method.name
-            found = self.allocator.allocate(choice, budget)
-            if isinstance(found, Unreachable) or thin_layers(loop.graph, found.alive):
-                floored = self.allocator.allocate(replace(choice, floor="auto"), budget)
-                found = floored if isinstance(floored, Allocation) else found
-            if isinstance(found, Unreachable):
-                left_out[name] = found.reason
-                continue
-            place = loop.store.place(loop.cell(found.alive, choice.seed))
-            if place in names:
-                left_out[name] = f"it is the same network as {names[place]}"
-                continue
-            names[place] = name
-            allocations[name] = found
-        if not allocations:
-            reasons = "".join(f"\n  {reason}" for reason in left_out.values())
-            raise InfeasibleError(f"no candidate can race:{reasons}")
-        order = [choice.method.name for choice in choices]
-        return {name: allocations[name] for name in order if name in allocations}, left_out
-
-    def _refinements(
-        self, winner: str, network: Allocation, budget: Budget, seed: int
-    ) -> dict[str, Allocation]:
-        """Return the networks around the winner's, at the same budget."""
-        chooser = self.allocator.chooser(Choice.make("thin"))
-        refined: dict[str, Allocation] = {}
-        for tilt, weights in tilted_weights(chooser, network.alive).items():
-            rule = proportional(weights)
-            method = Method(f"{winner} {tilt}", "refined in a race", selection=rule, floor="auto")
-            found = self.allocator.allocate(self.allocator.choice(method, budget, seed), budget)
-            if isinstance(found, Allocation):
-                refined[method.name] = found
-        return refined
-
-    def _choices(self, budget: Budget, seed: int) -> list[Choice]:
-        allocator = self.allocator
-        names = default_candidates(budget) if self.candidates is None else self.candidates
-        choices = [allocator.choice(name, budget, seed) for name in names]
-        if self.candidates is None and not allocator.has_data:
-            choices = [choice for choice in choices if not choice.method.needs_data]
-        return choices
 
 
 def race_choice(

@@ -45,8 +45,10 @@ from ranp.report.page import write_report
 from ranp.resources.budgets import parse_budget, parse_budgets
 from ranp.resources.memory_correction import constant_bytes, load_correction
 from ranp.resources.training_memory import TrainingMemory
+from ranp.trials.allocating import make_allocator
+from ranp.trials.candidates import THIN
 from ranp.trials.ladder import parse_cost
-from ranp.trials.race import DEFAULT_COST, RACE, THIN, RaceResult, Racing, make_allocator
+from ranp.trials.race import DEFAULT_COST, RACE, RaceResult, Racing
 from ranp.trials.source_code import code_fingerprint
 from ranp.trials.store import Store
 

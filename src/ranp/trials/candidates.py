@@ -1,0 +1,95 @@
+"""Candidates of a race: which methods race, brought to one budget, and refinements of a winner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ranp.errors import InfeasibleError
+from ranp.pruning import Choice, Method, find_method, resource_variants
+from ranp.pruning.allocation import proportional, thin_layers, tilted_weights
+from ranp.resources.budgets import Budget
+from ranp.trials.allocating import Allocation, Allocator, Unreachable
+
+THIN = "thin"
+
+DEFAULT_CANDIDATES = (
+    *("ranp-f", "weighted", THIN, "power:-0.25", "power:0.25"),
+    *("power:-0.5", "power:0.5"),
+)
+"""First what others must beat: the default of `prune`, and thinning by hand where nothing can be
+scored. The first ones race where the cost does not allow all: those that are least like RANP-f,
+which `power:0.25` is like."""
+
+
+def default_candidates(budget: Budget) -> tuple[str, ...]:
+    """Return what races at a budget: RANP by the resource that is budgeted, then the others."""
+    incumbent, *challengers = DEFAULT_CANDIDATES
+    variants = resource_variants(find_method(incumbent))
+    by_resource = {row.resource: row.name for row in variants}
+    return (by_resource.get(budget.resource, incumbent), *challengers)
+
+
+def choose_candidates(
+    allocator: Allocator, names: Sequence[str] | None, budget: Budget, seed: int
+) -> list[Choice]:
+    """Return the choices that race; without names the default ones, as far as data allow."""
+    wanted = default_candidates(budget) if names is None else names
+    choices = [allocator.choice(name, budget, seed) for name in wanted]
+    if names is None and not allocator.has_data:
+        choices = [choice for choice in choices if not choice.method.needs_data]
+    return choices
+
+
+def bring_to_budget(
+    allocator: Allocator, choices: Sequence[Choice], budget: Budget
+) -> tuple[dict[str, Allocation], dict[str, str]]:
+    """Return the candidates' networks at a budget, and those left out with the reason.
+
+    Where a method cannot reach the budget, or would leave a layer too thin to be trained (see
+    `thin_layers`), it races with the floor "auto". Of those that come to the same network, the
+    first candidate keeps its name, else thin, which everybody knows.
+
+    Raises:
+        InfeasibleError: No candidate reaches the budget.
+    """
+    loop = allocator.loop
+    allocations: dict[str, Allocation] = {}
+    left_out: dict[str, str] = {}
+    names: dict[Path, str] = {}
+    for choice in sorted(choices, key=lambda c: (c is not choices[0], c.method.name != THIN)):
+        name = choice.method.name
+        found = allocator.allocate(choice, budget)
+        if isinstance(found, Unreachable) or thin_layers(loop.graph, found.alive):
+            floored = allocator.allocate(replace(choice, floor="auto"), budget)
+            found = floored if isinstance(floored, Allocation) else found
+        if isinstance(found, Unreachable):
+            left_out[name] = found.reason
+            continue
+        place = loop.store.place(loop.cell(found.alive, choice.seed))
+        if place in names:
+            left_out[name] = f"it is the same network as {names[place]}"
+            continue
+        names[place] = name
+        allocations[name] = found
+    if not allocations:
+        reasons = "".join(f"\n  {reason}" for reason in left_out.values())
+        raise InfeasibleError(f"no candidate can race:{reasons}")
+    order = [choice.method.name for choice in choices]
+    return {name: allocations[name] for name in order if name in allocations}, left_out
+
+
+def refinements(
+    allocator: Allocator, winner: str, network: Allocation, budget: Budget, seed: int
+) -> dict[str, Allocation]:
+    """Return networks around the winner's, at the same budget."""
+    chooser = allocator.chooser(Choice.make(THIN))
+    refined: dict[str, Allocation] = {}
+    for tilt, weights in tilted_weights(chooser, network.alive).items():
+        rule = proportional(weights)
+        method = Method(f"{winner} {tilt}", "refined in a race", selection=rule, floor="auto")
+        found = allocator.allocate(allocator.choice(method, budget, seed), budget)
+        if isinstance(found, Allocation):
+            refined[method.name] = found
+    return refined
