@@ -85,6 +85,21 @@ def test_lightning_callback(run, caplog):
     assert held == {id(p) for p in module.parameters()}
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_lightning_race(run):
+    printed, names = run("lightning_race.py")
+    rungs = re.findall(r"Rung at check-in (\d+): ([^;\n]+)", printed)
+    assert len(rungs[0][1].split(" > ")) == 6 and rungs[-1][0] == "4"
+    # Where the race has been is where a whole training passes by, with the same numbers.
+    (reached,) = re.findall(r"ranp-f, seed 0, at check-in 4: accuracy ([\d.]+)", printed)
+    loss = torch.nn.functional.cross_entropy
+    slim = ranp.prune(names["build"](), names["loaders"]()[0], loss, flops="30%").model
+    torch.manual_seed(0)
+    lines = [{name: float(v) for name, v in x.items()} for x in names["train"](slim, 0)]
+    assert len(lines) == names["EPOCHS"]
+    assert f"{lines[3]['accuracy']:.3g}" == reached
+
+
 def test_save_pretrained(run):
     printed, names = run("save_pretrained.py")
     assert "same output: True" in printed

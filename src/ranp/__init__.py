@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ranp.slimming import Plan, load_weights, save_weights
     from ranp.speed import optimize
     from ranp.trials.race import RaceResult, race
+    from ranp.trials.reporting import reporting
 
 # What is exported is imported when first asked for: importing torch takes seconds, and
 # `ranp --help` should not.
@@ -39,6 +40,7 @@ _HOMES = {
     "ranp.errors": ("InfeasibleError", "IntegrityError", "RanpError", "TraceError", "UsageError"),
     "ranp.experiments.loop_runs": ("LoopComparison", "compare"),
     "ranp.trials.race": ("RaceResult", "race"),
+    "ranp.trials.reporting": ("reporting",),
     "ranp.exporting": ("Exported", "export"),
     "ranp.graph": ("ChannelGraph",),
     "ranp.pruning": ("METHODS", "Scores", "register_method"),
@@ -78,6 +80,7 @@ __all__ = [
     "race",
     "register_method",
     "register_resource",
+    "reporting",
     "save_weights",
     "score",
     "search",
