@@ -65,6 +65,8 @@ class GracefulStop:
         if self.number and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.number = number
+        if number == signal.SIGINT:  # a step may take minutes; by the descriptor, as handlers must
+            os.write(2, b"\nStopping after this step; Ctrl-C again stops at once.\n")
 
 
 class _Terminated(KeyboardInterrupt):

@@ -130,12 +130,14 @@ def test_no_sample_is_repeated_or_skipped(tmp_path, crops, tiny):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_ends_after_a_checkpoint(tmp_path, crops, tiny, number, code):
+def test_a_signal_ends_after_a_checkpoint(tmp_path, crops, tiny, capfd, number, code):
     config = tiny(checkpoint_minutes=1000)
     job, listener = make_job(config, tmp_path / "run", crops), SignalAt(number, 2)
     with pytest.raises(Interrupted, match=r"epoch 1 after batch 3; .*--resume auto") as stopped:
         train(job, listener=listener)
     assert stopped.value.exit_code == code
+    says_how_to_stop_at_once = "Ctrl-C again stops at once" in capfd.readouterr().err
+    assert says_how_to_stop_at_once == (number == signal.SIGINT)
     assert signal.getsignal(number) is not None
     train(make_job(config, tmp_path / "whole", crops))
     train(job, resume=True)
