@@ -57,7 +57,11 @@ def _row(record: Mapping[str, Any], name: str, metrics: list[str]) -> dict[str, 
     curves = [record["curves"][name]]
     if record["again"]:  # somebody met a second time
         curves.append(record["again"].get(name, []))
-    ends = [f"{each[-1][metric]:.4g}" if each else "" for each in curves for metric in metrics]
+    ends = [
+        f"{each[-1][metric]:.4g}" if each and metric in each[-1] else ""
+        for each in curves
+        for metric in metrics
+    ]
     return {
         "name": name,
         "won": name == record["winner"],

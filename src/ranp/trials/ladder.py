@@ -183,9 +183,13 @@ def clearly_ahead(curve: Sequence[Line], other: Sequence[Line]) -> bool:
 
 
 def _mean_curve(curves: Sequence[Sequence[Line]]) -> list[Line]:
-    """Return the mean of curves, check-in by check-in, as far as all of them go."""
+    """Return the mean of curves, check-in by check-in, of what all of them say there."""
     return [
-        {name: fmean(line[name] for line in lines) for name in lines[0]}
+        {
+            name: fmean(line[name] for line in lines)
+            for name in lines[0]
+            if all(name in line for line in lines)
+        }
         for lines in zip(*curves, strict=False)
     ]
 
