@@ -45,7 +45,7 @@ def _chart(curves: Mapping[str, Any], metric: str, rungs: list[int]) -> LineChar
         name: [(number, line[metric]) for number, line in enumerate(curve, 1) if metric in line]
         for name, curve in curves.items()
     }
-    last = max(len(line) for line in points.values())
+    last = max(number for line in points.values() for number, _ in line)
     marks = [(at, f"rung {number}") for number, at in enumerate(rungs, 1) if at <= last]
     return line_chart(
         {name: line for name, line in points.items() if line}, from_zero=False, marks=marks

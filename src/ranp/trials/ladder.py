@@ -226,8 +226,8 @@ class Ladder:
         rungs: What was judged so far.
         challenger: The best of the last rung, if it is not the incumbent.
         confirmed: Whether the challenger was clearly ahead of the incumbent over both seeds.
-        refined: Refinements of the winner that were tried, and at which rung each was dropped;
-            None for one that won.
+        refined: Refinements of the winner that were tried, and the check-in at which each fell
+            behind; None for one that won.
     """
 
     schedule: Schedule
