@@ -46,6 +46,12 @@ def test_jobs_that_make_no_sense(text):
         parse_jobs(text)
 
 
+def test_what_is_complete_needs_no_cluster(tmp_path):
+    store = Store(tmp_path)
+    store.complete(CELLS[:1], lambda cell, place: {})
+    assert complete_cells(store, CELLS[:1], square, jobs="slurm") == 0
+
+
 def computed_by(store: Store) -> list[list[str]]:
     return [(store.place(c) / "computed-by.txt").read_text().split() for c in CELLS]
 

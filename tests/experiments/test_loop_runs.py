@@ -123,3 +123,38 @@ def test_two_processes_give_the_same_runs(tmp_path: Path) -> None:
         ]
 
     assert curves(one) == curves(two)
+
+
+def test_every_seed_has_a_random_network_of_its_own(tmp_path: Path) -> None:
+    comparison, _ = run(tmp_path, methods=["random"], seeds=3)
+    (row,) = comparison.result["budgets"][0]["rows"]
+    assert len({run["gflops"] for run in row["runs"]}) > 1
+
+
+def test_the_reference_is_compared_under_its_name_also_where_another_is_the_same(
+    tmp_path: Path,
+) -> None:
+    methods = ["thin", "layerwise", "flat", "power:0.5"]
+    comparison, _ = run(tmp_path, methods=methods)
+    (at,) = comparison.result["budgets"]
+    assert comparison.result["reference"] == "thin"
+    rows = {row["method"]: row for row in at["rows"]}
+    assert [name for name in methods if rows[name]["difference"]] == ["flat", "power:0.5"]
+    assert [rows[name]["same_as"] for name in methods] == ["layerwise", None, None, None]
+    assert at["against_thin"] == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"seeds": 0}, "seeds must be at least 1, got 0"),
+        ({"seeds": "3"}, "seeds must be at least 1, got '3'"),
+        ({"budget": []}, "budget must name one resource"),
+        ({"budget": {"flops": "20%", "params": "20%"}}, "or be a list of such budgets"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(
+    tmp_path: Path, given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        run(tmp_path, **given)

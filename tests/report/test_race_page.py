@@ -44,6 +44,15 @@ def test_a_line_ends_with_a_dot_where_its_candidate_was_dropped() -> None:
 
 
 def test_without_a_second_meeting_there_are_no_columns_for_it() -> None:
-    page = render_race({**RECORD, "again": {}})
-    assert "other seed" not in page and "met a second time" not in page
-    assert "other seed" in render_race(RECORD)
+    alone, met = render_race({**RECORD, "again": {}}), render_race(RECORD)
+    for text in ("other seed", "with a second seed"):
+        assert text not in alone and text in met
+
+
+def test_every_rung_is_marked_also_where_some_check_ins_say_less() -> None:
+    line = {"dice": 0.5, "loss": 1.0}
+    curves = {"thin": [line, {"dice": 0.5}, line], "weighted": [line, {"dice": 0.5}]}
+    page = render_race({**RECORD, "curves": curves, "rungs": [{"check_ins": 2}, {"check_ins": 3}]})
+    charts = re.findall(r'<svg class="lines".*?</svg>', page, flags=re.DOTALL)
+    assert [re.findall(r"rung \d", chart) for chart in charts] == [["rung 1", "rung 2"]] * 2
+    assert re.search(r"<td[^>]*>0.5</td><td[^>]*></td>", page)  # weighted ends without a loss

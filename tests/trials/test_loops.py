@@ -41,9 +41,9 @@ def train(model: nn.Module, seed: int) -> Iterator[dict[str, float]]:
         yield {"accuracy": float((model(x).argmax(1) == y).float().mean()), "loss": loss.item()}
 
 
-def make_loop(path: Path, train: Any = train) -> Loop:
+def make_loop(path: Path, train: Any = train, **options: Any) -> Loop:
     model = build()
-    return Loop(Store(path), model, build_graph(model, SHAPE), train, name="mine")
+    return Loop(Store(path, **options), model, build_graph(model, SHAPE), train, name="mine")
 
 
 def halved(loop: Loop) -> Any:
@@ -102,6 +102,52 @@ def test_a_whole_run_is_read_not_trained_again(tmp_path: Path) -> None:
         raise AssertionError
 
     assert make_loop(tmp_path, never).run(halved(loop), 0, 3)["curve"] == whole["curve"][:3]
+
+
+def test_a_whole_run_of_other_code_is_said_to_be_so_or_trained_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before, now = ([{"metric": value}] * 2 for value in (0.1, 0.9))
+    old = make_loop(tmp_path, lambda model, seed: iter(before), code="old")
+    for seed in (0, 1):
+        old.store.require(old.cell(halved(old), seed), old)
+    new = make_loop(tmp_path, lambda model, seed: iter(now), code="new")
+    assert [new.run(halved(new), seed, 1)["curve"] for seed in (0, 1)] == [before[:1]] * 2
+    (warned,) = (record.getMessage() for record in caplog.records)
+    assert warned.startswith(f"trainings in '{tmp_path}' were computed by another version")
+    again = make_loop(tmp_path, lambda model, seed: iter(now), code="new", recompute=True)
+    assert again.run(halved(again), 0, 1)["curve"] == now[:1]
+    assert len(caplog.records) == 1
+
+
+def test_what_diverges_later_has_not_diverged_yet(tmp_path: Path) -> None:
+    def diverges(model: nn.Module, seed: int) -> Iterator[float]:
+        yield from (0.5, 0.6, float("nan"))
+
+    loop = make_loop(tmp_path, diverges)
+    loop.store.require(loop.cell(halved(loop), 0), loop)
+    before, after = (loop.run(halved(loop), 0, check_ins) for check_ins in (2, 3))
+    assert (before["outcome"], len(before["curve"]), "reason" in before) == ("trained", 2, False)
+    assert (after["outcome"], len(after["curve"])) == ("diverged", 2)
+    assert after["reason"] == "metric is nan at check-in 3"
+
+
+def test_all_trainings_are_closed_also_if_one_fails(tmp_path: Path) -> None:
+    closed: list[int] = []
+
+    def fails(model: nn.Module, seed: int) -> Iterator[float]:
+        try:
+            yield 0.5
+        finally:
+            closed.append(seed)
+            raise ValueError("the disk is full")
+
+    loop = make_loop(tmp_path, fails)
+    for seed in (0, 1, 2):
+        loop.run(halved(loop), seed, 1)
+    with pytest.raises(UsageError, match="the disk is full"):
+        loop.close()
+    assert sorted(closed) == [0, 1, 2]
 
 
 def test_random_numbers_outside_are_left_alone(tmp_path: Path) -> None:

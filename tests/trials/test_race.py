@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from functools import partial, wraps
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from torch.nn import functional as F
 import ranp
 from ranp.errors import InfeasibleError, UsageError
 from ranp.fitting import TrainingStep
+from ranp.trials import candidates
 from ranp.trials.loops import training_name
 from ranp.trials.race import race
 from tests.toy import SHAPE, batch, build, check_ins, score_with
@@ -78,6 +79,20 @@ def test_a_race_says_how_it_goes(tmp_path: Path) -> None:
     at = found.rungs[0].check_ins
     trained = next(line for line in lines if f"{name}, seed 0, at check-in {at}:" in line)
     assert f"accuracy {curve[at - 1]['accuracy']:.3g}" in trained
+
+
+def test_values_that_only_some_check_ins_have_are_left_out(tmp_path: Path) -> None:
+    def sometimes(model: nn.Module, seed: int) -> Iterator[dict[str, float]]:
+        for number, line in enumerate(check_ins(model, 4), 1):
+            value = {"accuracy": line["accuracy"] + sum(p.numel() for p in model.parameters())}
+            yield value | ({"distance": 2.5} if number == 1 and seed == 0 else {})
+
+    found = race(
+        build, sometimes, budget={"flops": "20%"}, length=4, cost=4, out=tmp_path, tell=str,
+        candidates=["thin", "power:0.5"], example_input=SHAPE,
+    )  # fmt: skip
+    assert set(found.again) >= {"thin", "power:0.5"}
+    assert "distance" in (found.save(tmp_path) / "race.html").read_text()
 
 
 def test_a_race_is_decided_by_its_seed(scored: tuple[Any, list[str]], tmp_path: Path) -> None:
@@ -174,6 +189,21 @@ def test_prune_takes_the_winner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert result.plan.method == found.winner
     assert result.plan.layers == found.plan.layers  # the very network that raced
     assert 0.15 < result.after.gflops / result.before.gflops <= 0.2
+
+
+def test_scores_of_given_weights_are_those_of_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    loader, loss = score_with()
+    given: dict[str, Any] = {"flops": "20%", "weights": "given", "progress": False}
+    raced = {"method": "race", "train": train, "length": 400}
+    monkeypatch.setattr(candidates, "DEFAULT_CANDIDATES", ("ranp-f",))
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        model = build()
+        pruned = ranp.prune(model, loader, loss, **given)
+        assert ranp.prune(model, loader, loss, **given, **raced).plan.layers == pruned.plan.layers
 
 
 @pytest.mark.slow
@@ -359,6 +389,8 @@ def test_a_training_is_called_alike_in_every_process() -> None:
     here = f"{tuned.__module__}:tuned"
     assert training_name(tuned) == here
     assert training_name(partial(tuned, rate=0.1)) == f"{here}(rate=0.1)"
+    decorated = wraps(partial(tuned, rate=0.1))(lambda model, seed: tuned(model, seed))
+    assert training_name(decorated) == f"{here}(rate=0.1)"
     assert training_name(partial(tuned, rate=object())) == f"{here}(rate=<object object>)"
 
 
@@ -371,6 +403,7 @@ def test_a_training_is_called_alike_in_every_process() -> None:
         ({"build": build()}, "build must be a function .* got Sequential; give its class"),
         ({"budget": "flops=20%"}, "must be amounts by resource, such as .* got 'flops=20%'"),
         ({"candidates": "thin"}, "candidates must be a list of names, got 'thin'"),
+        ({"candidates": []}, r"candidates must be a list of names, got \[\]"),
     ],
 )
 def test_arguments_of_another_kind_are_refused(
@@ -379,6 +412,5 @@ def test_arguments_of_another_kind_are_refused(
     arguments = {"build": build, "train": train, "budget": {"flops": "20%"}, "length": 20, **given}
     with pytest.raises(UsageError, match=message):
         race(**arguments, out=tmp_path, example_input=SHAPE)
-    if "candidates" not in given:
-        with pytest.raises(UsageError, match=message):
-            ranp.compare(**arguments, out=tmp_path, example_input=SHAPE)
+    with pytest.raises(UsageError, match=message):
+        ranp.compare(**arguments, methods=["race"], out=tmp_path, example_input=SHAPE)

@@ -143,3 +143,17 @@ def test_the_cell_of_a_killed_process_is_free_again(tmp_path):
     os.kill(process.pid, signal.SIGKILL)
     process.join(60)
     assert store.complete(CELLS[:1], square) == 1
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_a_cell_is_of_the_code_that_began_what_it_is_built_upon(tmp_path, keeps):
+    def killed(cell, place):
+        if keeps:
+            (place / "half.txt").write_text("half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Store(tmp_path, code="old").complete(CELLS[:1], killed)
+    store = Store(tmp_path, code="new")
+    store.complete(CELLS[:1], square)
+    assert store.is_outdated(CELLS[0]) == keeps

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -113,13 +113,16 @@ def _at_budget(
     runs: RecipeRuns | LoopRuns, text: str, by_method: Mapping[str, Mapping[int, dict[str, Any]]]
 ) -> dict[str, Any]:
     accuracies = {
-        method: {seed: run["accuracy"] for seed, run in runs.items() if run["outcome"] == "trained"}
-        for method, runs in by_method.items()
+        method: {
+            seed: run["accuracy"] for seed, run in by_seed.items() if run["outcome"] == "trained"
+        }
+        for method, by_seed in by_method.items()
     }
     # The same network under two names is one test, not two to be corrected for.
-    twins = {name: of for name, of in SAME_AT_A_BUDGET.items() if {name, of} <= accuracies.keys()}
-    distinct = {name: values for name, values in accuracies.items() if name not in twins}
-    differences = _differences(distinct, runs.reference)
+    called = _one_name_each(accuracies, runs)
+    distinct = {name: values for name, values in accuracies.items() if called[name] == name}
+    tested = _differences(distinct, runs.reference)
+    differences = {name: tested[called[name]] for name in accuracies if called[name] in tested}
     seeds = len(accuracies.get(runs.reference or "", {}))
     stored = store_budget(runs.budgets[text])
     return {
@@ -127,17 +130,27 @@ def _at_budget(
         **stored,
         "unit": _UNITS.get(stored["resource"], stored["resource"]),
         "rows": [
-            _row(method, by_seed, differences.get(twins.get(method, method)))
+            {
+                "method": method,
+                "same_as": runs.same_networks.get(method),
+                **_row(by_seed, differences.get(method)),
+            }
             for method, by_seed in by_method.items()
         ],
         "least_flip_p": least_flip_p(seeds),
         "against_full": _against(runs.reference, FULL, "the full network", accuracies, differences),
         "against_thin": _against_thin(runs.reference, accuracies, differences),
-        "conclusion": conclude(runs.reference, differences, seeds),
-        "cautions": _cautions(
-            {name: by_seed for name, by_seed in by_method.items() if name not in twins}
-        ),
+        "conclusion": conclude(runs.reference, tested, seeds),
+        "cautions": _cautions({name: by_method[name] for name in distinct}),
     }
+
+
+def _one_name_each(methods: Iterable[str], runs: RecipeRuns | LoopRuns) -> dict[str, str]:
+    """Return the method that stands for the network of each: the reference, if it is the same."""
+    same = runs.same_networks
+    names = sorted(methods, key=lambda name: (name != runs.reference, name in same))
+    first = {same.get(name, name): name for name in reversed(names)}
+    return {name: first[same.get(name, name)] for name in names}
 
 
 def _against_thin(
@@ -147,7 +160,8 @@ def _against_thin(
 ) -> str:
     """Return the first sentence of a comparison: how the reference does against thin."""
     thin = next((name for name in (THIN, SAME_AT_A_BUDGET[THIN]) if name in accuracies), None)
-    if reference is None or reference == thin or not accuracies.get(reference):
+    is_thin = reference in (THIN, SAME_AT_A_BUDGET[THIN])
+    if reference is None or is_thin or not accuracies.get(reference):
         return ""
     return _against(reference, thin, "thinning by hand", accuracies, differences) or (
         f"{reference} cannot be compared with thinning by hand: there are no runs of thin with "
@@ -167,7 +181,7 @@ def _against(
     difference = _paired(ours, theirs)
     if reference is None or other is None or difference is None:
         return ""
-    tested = differences.get(other) or differences.get(SAME_AT_A_BUDGET.get(other, ""))
+    tested = differences.get(other)
     corrected = None if tested is None else tested.p_holm
     return describe_difference(reference, called, replace(difference, p_holm=corrected))
 
@@ -192,15 +206,15 @@ def _paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Differenc
     )
 
 
-def _row(
-    method: str, runs: Mapping[int, dict[str, Any]], difference: Difference | None
-) -> dict[str, Any]:
+def _row(runs: Mapping[int, dict[str, Any]], difference: Difference | None) -> dict[str, Any]:
     trained = [run for run in runs.values() if run["outcome"] == "trained"]
     shown = trained or list(runs.values())
-    metrics = trained[0]["metrics"] if trained else {}
+    metrics = [
+        name
+        for name in (trained[0]["metrics"] if trained else ())
+        if all(name in run["metrics"] for run in trained)
+    ]
     return {
-        "method": method,
-        "same_as": SAME_AT_A_BUDGET.get(method),
         "outcomes": {str(seed): run["outcome"] for seed, run in runs.items()},
         "reasons": sorted({run["reason"] for run in runs.values() if "reason" in run}),
         "accuracy": asdict(summarise([run["accuracy"] for run in trained])) if trained else None,

@@ -129,12 +129,14 @@ def _end_with_parent() -> None:
 
 def _submit(cluster: str, worker: _Worker, cells: Sequence[Cell], on_cell: OnCell) -> int:
     """Compute every missing cell in a job of its own, in one job array, and wait for all."""
+    store = worker.store
+    missing = store.missing(cells)
+    if not missing:
+        return 0
     try:
         import submitit
     except ImportError as error:
         raise UsageError("--jobs slurm needs submitit: pip install 'ranp[cluster]'") from error
-    store = worker.store
-    missing = store.missing(cells)
     executor = submitit.AutoExecutor(folder=store.directory.parent / "jobs", cluster=cluster)
     executor.update_parameters(name="ranp", timeout_min=_MOST_MINUTES)
     jobs = executor.map_array(worker, missing)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import RenderableType
 
@@ -18,16 +18,18 @@ from ranp.experiments.evaluation import evaluate
 from ranp.experiments.jobs import Jobs, complete_cells
 from ranp.experiments.matching import (
     REFERENCE,
+    SAME_AT_A_BUDGET,
     absolute_budget,
     checked_methods,
     choose_reference,
     distinct,
 )
 from ranp.graph import ExampleInput
-from ranp.pruning import Choice, Coupling, Floor, Forward, find_method
+from ranp.pruning import Choice, Coupling, Floor, Forward
 from ranp.report.comparison_tables import terminal
 from ranp.resources.budgets import Amount, Budget, parse_budgets
 from ranp.trials.allocating import Allocation, Allocator, ScoreWith, Unreachable, make_allocator
+from ranp.trials.candidates import THIN
 from ranp.trials.loops import Build, Train, check_loop
 from ranp.trials.race import DEFAULT_COST, RACE, Racing
 from ranp.trials.source_code import code_fingerprint
@@ -66,10 +68,14 @@ class LoopRuns:
         """The method that the others are compared with."""
         return choose_reference(self.methods, (RACE, REFERENCE))
 
+    @property
+    def same_networks(self) -> Mapping[str, str]:
+        """Methods that come to the network of another; "flat" keeps to its scores here."""
+        return {THIN: SAME_AT_A_BUDGET[THIN]}
+
     def allocation(self, method: str, budget: str, seed: int) -> Allocation | Unreachable:
         """Return a method's network at a budget; of "race", the winner's."""
-        by_seed = method == RACE or (method != FULL and find_method(method).needs_scores)
-        key = (method, "" if method == FULL else budget, seed if by_seed else 0)
+        key = (method, "", 0) if method == FULL else (method, budget, seed)
         if key not in self._allocations:
             self._allocations[key] = self._allocate(method, self.budgets[budget], seed)
         return self._allocations[key]
@@ -169,7 +175,7 @@ def compare(
     floor: Floor | None = None,
     length: int | None = None,
     cost: Amount = DEFAULT_COST,
-    candidates: Sequence[str] | None = None,
+    candidates: Sequence[str] | Literal["default"] = "default",
     out: str | Path = "out/compare",
     jobs: Jobs = 1,
     recompute: bool = False,
@@ -202,18 +208,22 @@ def compare(
             `prune` if None.
         length: Number of check-ins of a whole training; needed for "race".
         cost: Maximum cost of a race, as a share of the training that follows: 0.05, or "5%".
-        candidates: Candidates of a race.
+        candidates: Candidates of a race (see `race`).
         out: Directory for the runs.
         jobs: Number of processes that train, or "slurm".
-        recompute: Whether to compute runs again that another version of the training function made.
+        recompute: Whether to compute runs again that another version of `build` or `train` made.
         tell: Called with a line before each run, and for methods that cannot reach a budget.
     """
     check_loop(train, length, build)
+    if not isinstance(seeds, int) or seeds < 1:
+        raise UsageError(f"seeds must be at least 1, got {seeds!r}")
     asked = [budget] if isinstance(budget, Mapping | str) else budget
-    for each in asked:
-        parse_budgets(each)
+    if not asked or any(len(parse_budgets(each)) != 1 for each in asked):
+        raise UsageError(
+            "budget must name one resource, such as {'flops': '10%'}, or be a list of such budgets"
+        )
     names = checked_methods(methods, also=(RACE,))
-    store = Store(Path(out) / "cells", code=code_fingerprint(train), recompute=recompute)
+    store = Store(Path(out) / "cells", code=code_fingerprint(build, train), recompute=recompute)
     given: dict[str, Any] = {"score_with": score_with, "forward": forward, "name": name}
     given["example_input"] = example_input
     settings: dict[str, Any] = {"lam": lam, "coupling": coupling, "floor": floor}
@@ -224,7 +234,8 @@ def compare(
             raise UsageError(
                 "a race needs the length of a whole training; give length, in check-ins"
             )
-        racing = Racing(allocator, length, candidates, cost, tell)
+        raced = None if candidates == "default" else candidates
+        racing = Racing(allocator, length, raced, cost, tell)
     full = allocator.chooser(Choice.make("thin")).costs()
     budgets = {
         text: absolute_budget(text, full)

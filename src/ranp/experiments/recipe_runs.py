@@ -43,6 +43,11 @@ class RecipeRuns:
         return choose_reference(self.methods)
 
     @property
+    def same_networks(self) -> Mapping[str, str]:
+        """Methods that come to the network of another method."""
+        return SAME_AT_A_BUDGET
+
+    @property
     def title(self) -> str:
         """Name of the recipe, and of the user's own network if there is one."""
         network, recipe = self.config.network, self.config.recipe

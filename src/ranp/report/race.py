@@ -45,7 +45,7 @@ def _chart(curves: Mapping[str, Any], metric: str, rungs: list[int]) -> LineChar
         name: [(number, line[metric]) for number, line in enumerate(curve, 1) if metric in line]
         for name, curve in curves.items()
     }
-    last = max(len(line) for line in points.values())
+    last = max(number for line in points.values() for number, _ in line)
     marks = [(at, f"rung {number}") for number, at in enumerate(rungs, 1) if at <= last]
     return line_chart(
         {name: line for name, line in points.items() if line}, from_zero=False, marks=marks
@@ -57,7 +57,11 @@ def _row(record: Mapping[str, Any], name: str, metrics: list[str]) -> dict[str, 
     curves = [record["curves"][name]]
     if record["again"]:  # somebody met a second time
         curves.append(record["again"].get(name, []))
-    ends = [f"{each[-1][metric]:.4g}" if each else "" for each in curves for metric in metrics]
+    ends = [
+        f"{each[-1][metric]:.4g}" if each and metric in each[-1] else ""
+        for each in curves
+        for metric in metrics
+    ]
     return {
         "name": name,
         "won": name == record["winner"],

@@ -168,6 +168,8 @@ class Allocator:
 
         traced = Traced(loop.model, loop.graph, Batches(self.loader))
         seeded = replace(scoring, seed=choice.seed)
+        if scoring.weights == "given":  # the model's own, of which a cell says nothing
+            return score(traced, [method], seeded)
         return require_scores(loop.store, wanted, lambda: score(traced, [method], seeded))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ranp.errors import InfeasibleError
+from ranp.errors import InfeasibleError, UsageError
 from ranp.pruning import Choice, Method, find_method, resource_variants
 from ranp.pruning.allocation import proportional, thin_layers, tilted_weights
 from ranp.resources.budgets import Budget
@@ -35,6 +35,8 @@ def choose_candidates(
     allocator: Allocator, names: Sequence[str] | None, budget: Budget, seed: int
 ) -> list[Choice]:
     """Return the choices that race; without names the default ones, as far as data allow."""
+    if isinstance(names, str) or (names is not None and not names):
+        raise UsageError(f"candidates must be a list of names, got {names!r}")
     wanted = default_candidates(budget) if names is None else names
     choices = [allocator.choice(name, budget, seed) for name in wanted]
     if names is None and not allocator.has_data:

@@ -183,9 +183,13 @@ def clearly_ahead(curve: Sequence[Line], other: Sequence[Line]) -> bool:
 
 
 def _mean_curve(curves: Sequence[Sequence[Line]]) -> list[Line]:
-    """Return the mean of curves, check-in by check-in, as far as all of them go."""
+    """Return the mean of curves, check-in by check-in, of what all of them say there."""
     return [
-        {name: fmean(line[name] for line in lines) for name in lines[0]}
+        {
+            name: fmean(line[name] for line in lines)
+            for name in lines[0]
+            if all(name in line for line in lines)
+        }
         for lines in zip(*curves, strict=False)
     ]
 
@@ -222,8 +226,8 @@ class Ladder:
         rungs: What was judged so far.
         challenger: The best of the last rung, if it is not the incumbent.
         confirmed: Whether the challenger was clearly ahead of the incumbent over both seeds.
-        refined: Refinements of the winner that were tried, and at which rung each was dropped;
-            None for one that won.
+        refined: Refinements of the winner that were tried, and the check-in at which each fell
+            behind; None for one that won.
     """
 
     schedule: Schedule

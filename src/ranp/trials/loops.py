@@ -15,13 +15,14 @@ two methods that allocate alike share a run, and stored runs outlive any change 
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
 import random
 import re
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -68,8 +69,9 @@ def check_loop(train: Train, length: int | None, build: Build | None = None) -> 
 def training_name(train: Train) -> str:
     """Return what a training is called in cells: where it is defined, and a partial's arguments.
 
-    The same in every process: addresses are left out.
+    The same in every process: addresses are left out. Of a decorated function, what is inside.
     """
+    train = inspect.unwrap(train)
     if isinstance(train, partial):
         given = [*map(repr, train.args), *(f"{k}={v!r}" for k, v in train.keywords.items())]
         return re.sub(" at 0x[0-9a-f]+", "", f"{training_name(train.func)}({', '.join(given)})")
@@ -219,7 +221,7 @@ class Loop:
         self.train, self.name = train, name
         self._alive: dict[str, Alive] = {}
         self._running: dict[str, Training] = {}
-        self._noted_end = False
+        self._warned: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what another process needs; trainings under way stay here."""
@@ -284,32 +286,47 @@ class Loop:
 
     def run(self, alive: Alive, seed: int, check_ins: int) -> dict[str, Any]:
         """Return the result of the first check-ins of a training; read off a whole run if any."""
-        whole = self.store.result(self.cell(alive, seed))
-        if whole is None:
-            found = self.store.require(self.cell(alive, seed, check_ins), self)
-            self._note_end(found, check_ins)
-            return found
-        share = check_ins / max(check_ins, len(whole["curve"]))
-        seconds = {name: share * whole[name] for name in ("seconds", "cpu_seconds")}
-        return {**whole, **seconds, "curve": whole["curve"][:check_ins]}
-
-    def _note_end(self, found: Mapping[str, Any], check_ins: int) -> None:
-        """Warn, once, of a training that ended by itself before a check-in that was asked for."""
-        reached = len(found["curve"])
-        if found["outcome"] == "trained" and reached < check_ins and not self._noted_end:
-            self._noted_end = True
-            logger.warning(
+        cell = self.cell(alive, seed)
+        if self.store.missing([cell]):
+            cell = self.cell(alive, seed, check_ins)
+        found = _first_check_ins(self.store.require(cell, self), check_ins)
+        if self.store.is_outdated(cell):
+            self._warn(
+                "trainings in '%s' were computed by another version of the code; to train them "
+                "again, remove it or give the training another name",
+                self.store.directory,
+            )
+        if found["outcome"] == "trained" and len(found["curve"]) < check_ins:
+            self._warn(
                 "the training function ended at check-in %d, but the race goes to %d; give as "
                 "length how often it yields, and let no training stop early",
-                reached,
+                len(found["curve"]),
                 check_ins,
             )
+        return found
+
+    def _warn(self, message: str, *values: object) -> None:
+        """Warn of something once, however many trainings it holds for."""
+        if message not in self._warned:
+            self._warned.add(message)
+            logger.warning(message, *values)
 
     def close(self) -> None:
         """End trainings that were stopped at a check-in: they hold networks and open files."""
-        for running in self._running.values():
-            running.close()
-        self._running.clear()
+        with ExitStack() as closing:  # all of them, also if one fails
+            while self._running:
+                closing.callback(self._running.popitem()[1].close)
+
+
+def _first_check_ins(result: Mapping[str, Any], check_ins: int) -> dict[str, Any]:
+    """Return the result that a training had when it came to a check-in."""
+    curve = result["curve"][:check_ins]
+    if len(curve) < check_ins:
+        return dict(result)
+    share = check_ins / len(result["curve"])
+    seconds = {name: share * result[name] for name in ("seconds", "cpu_seconds")}
+    rest = {name: value for name, value in result.items() if name != "reason"}
+    return {**rest, **seconds, "outcome": "trained", "curve": curve}
 
 
 def refuse_all_diverged(runs: Collection[Mapping[str, Any]]) -> None:

@@ -330,8 +330,6 @@ def race(
         tell: Called with a line of progress, and with the maximum cost before anything is trained.
     """
     check_loop(train, length, build)
-    if isinstance(candidates, str) and candidates != "default":
-        raise UsageError(f"candidates must be a list of names, got '{candidates}'")
     budgets = parse_budgets(budget)
     if len(budgets) != 1:
         raise UsageError(f"a race must have one budget, got {len(budgets)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import inspect
 import sys
 from collections.abc import Iterator
 from functools import cache, partial
@@ -25,7 +26,8 @@ def code_fingerprint(*objects: Any) -> str:
     with results, nor what only shows results.
     """
     found: dict[str, str] = {}
-    functions = (each.func if isinstance(each, partial) else each for each in objects)
+    inner = map(inspect.unwrap, objects)
+    functions = (each.func if isinstance(each, partial) else each for each in inner)
     waiting = [*(each.__module__ for each in functions), *loaded_modules()]
     seen: set[str] = set()  # most names are no modules, and come again and again
     while waiting:

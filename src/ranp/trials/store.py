@@ -175,8 +175,8 @@ class Store:
         begun = place / _CODE
         if self.recompute and _read(begun) != self.code:
             _clear(place)
-        if self.code is not None and not any(path.name != LOCK for path in place.iterdir()):
-            write_text(begun, self.code)
+        if self.code is not None and {path.name for path in place.iterdir()} <= {LOCK, _CODE}:
+            write_text(begun, self.code)  # nothing of an earlier attempt is built upon
         result = compute(cell, place)
         code = _read(begun)
         write_sealed_json(
