@@ -162,6 +162,11 @@ def signalled_named_batches() -> Iterator[dict[str, Tensor]]:
         yield {k: torch.cat([v, v]) for k, v in batch.items() if isinstance(v, Tensor)}
 
 
+def aged_batches() -> list[dict[str, object]]:
+    """The same, and what belongs to a sample as a whole comes first."""
+    return [{"age": torch.rand(1, 1), **batch} for batch in named_batches()]
+
+
 def forward(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
     """The loss of two inputs and two outputs."""
     output, deep = model(batch["ct"], pet=batch["pet"])

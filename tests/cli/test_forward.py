@@ -81,13 +81,15 @@ def test_what_an_interrupted_command_suggests_scores_the_rest(ranp, tmp_path, mo
 
 
 @pytest.mark.parametrize("command", ["prune", "fit"])
-def test_another_input_is_that_of_a_sample_or_of_a_batch(ranp, command):
+@pytest.mark.parametrize("batches", ["named_batches", "aged_batches"])
+def test_another_input_is_that_of_a_sample_or_of_a_batch(ranp, command, batches):
+    own = ("--data", f"{FACTORIES}:{batches}", *OWN[2:], "--flops", "50%")
     costs = [
-        ranp(command, NETWORK, *OWN, "--flops", "50%", *given, "--json").json["full"]["gflops"]
+        ranp(command, NETWORK, *own, *given, "--json").json["full"]["gflops"]
         for given in ((), ("--input", "1,16,16,16"), ("--input", "2,1,16,16,16"))
     ]
     assert costs[1] == costs[2] == pytest.approx(8 * costs[0])
-    wrong = ranp(command, NETWORK, *OWN, "--flops", "50%", "--input", "1,16,16")
+    wrong = ranp(command, NETWORK, *own, "--input", "1,16,16")
     assert wrong.code == 2
     assert "--input must have 4 dimensions (channels, then space)" in wrong.err
     assert "got (1, 16, 16); write 1,8,8,8" in wrong.err
