@@ -420,7 +420,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_scored(arguments):
 
 def test_only_the_users_forward_knows_its_batches():
     triples = [(x, y, 0.5) for x, y in batches(1)]
-    with pytest.raises(ranp.UsageError, match="give an example_input: only your forward knows"):
+    with pytest.raises(ranp.UsageError, match="must call the model to tell what it takes, got a"):
         ranp.prune(network(), triples, forward=lambda model, batch: 0, sparsity=0.5)
 
 

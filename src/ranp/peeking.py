@@ -52,7 +52,8 @@ class Batches:
             if forward is None:
                 raise
             raise UsageError(
-                "give an example_input: only your forward knows what a batch is made of"
+                "forward(model, batch) must call the model to tell what it takes, got a forward "
+                "that does not; call the model that it is given, or give an example_input"
             ) from error
         if not isinstance(x, Tensor):
             raise UsageError("give an example_input: the batch's input is not a single tensor")
@@ -142,14 +143,18 @@ class _Peeked:
 
 
 def input_of(batch: Any) -> Tensor:
-    """Return the input in a batch: that of a pair, or the first floating point tensor."""
+    """Return the input in a batch: that of a pair, or a floating point tensor.
+
+    It is the first of those with the most dimensions: what belongs to a sample as a whole, such as
+    an age, may come before its volume.
+    """
     try:
         x, _ = split_pair(batch)
     except UsageError:
         x = None
     tensors = [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)]
     inputs = (t for t in tensors if t.is_floating_point() and t.dim() > 1)
-    x = x if isinstance(x, Tensor) else next(inputs, None)
+    x = x if isinstance(x, Tensor) else max(inputs, key=Tensor.dim, default=None)
     if x is None:
         raise UsageError(
             "a batch must hold a floating point tensor to train with, got "

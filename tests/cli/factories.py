@@ -154,6 +154,19 @@ def named_batches() -> list[dict[str, object]]:
     return [{"case": ["a"], "ct": x, "pet": torch.cat([x, -x], 1), "mask": y} for x, y in batches()]
 
 
+def signalled_named_batches() -> Iterator[dict[str, Tensor]]:
+    """The same with two samples each; the second comes with the signal in TEST_SIGNAL."""
+    for number, batch in enumerate(named_batches()):
+        if number == 1 and "TEST_SIGNAL" in os.environ:
+            os.kill(os.getpid(), getattr(signal, os.environ["TEST_SIGNAL"]))
+        yield {k: torch.cat([v, v]) for k, v in batch.items() if isinstance(v, Tensor)}
+
+
+def aged_batches() -> list[dict[str, object]]:
+    """The same, and what belongs to a sample as a whole comes first."""
+    return [{"age": torch.rand(1, 1), **batch} for batch in named_batches()]
+
+
 def forward(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
     """The loss of two inputs and two outputs."""
     output, deep = model(batch["ct"], pet=batch["pet"])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
-from ranp import Plan
+from ranp import Plan, Scores
 from tests.cli import factories
 
 FACTORIES = "tests.cli.factories"
@@ -37,6 +39,60 @@ def test_scores_by_a_forward_become_a_plan(ranp, tmp_path):
     outcome = ranp("plan", NETWORK, scores, *OWN, "--sparsity", 0.5, "--out", plan)
     assert outcome.code == 0, outcome.err
     assert check_plan(plan) < PARAMETERS
+
+
+def pasted(outcome, begins):
+    (line,) = [line for line in outcome.err.splitlines() if line.startswith(begins)]
+    return shlex.split(line.removeprefix(begins))[1:]
+
+
+def test_hints_name_the_forward_again(ranp, tmp_path):
+    scored = ranp("score", NETWORK, *OWN, "--out", tmp_path / "scores.safetensors")
+    searched = ranp(*pasted(scored, "Next: "))
+    assert searched.code == 0, searched.err
+    planned = ranp(*pasted(searched, "Next: "), "--out", tmp_path / "plan.json")
+    assert planned.code == 0, planned.err
+    assert check_plan(tmp_path / "plan.json") < PARAMETERS
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("prune", NETWORK, "--flops", "50%"),
+        ("prune", NETWORK, "--sparsity", ".5"),
+        ("fit", NETWORK, "--flops", "50%", "--method", "ranp-f"),
+        ("search", NETWORK),
+    ],
+)
+def test_what_an_interrupted_command_suggests_scores_the_rest(ranp, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    own = ("--data", f"{FACTORIES}:signalled_named_batches", *OWN[2:])
+    monkeypatch.setenv("TEST_SIGNAL", "SIGINT")
+    stopped = ranp(*command, *own)
+    assert stopped.code == 130, stopped.err
+    monkeypatch.delenv("TEST_SIGNAL")
+    kept = tmp_path / "interrupted-1.safetensors"
+    for batches in (2, 4):
+        assert Scores.load(kept).batches == batches
+        going_on = ranp(*pasted(stopped, "Continue with what was scored: "), "--json")
+        assert going_on.code == 0, going_on.err
+        assert going_on.json["settings"]["scoring"]["batches"] == batches
+        assert ranp(*pasted(stopped, "Score the rest: ")).code == 0
+
+
+@pytest.mark.parametrize("command", ["prune", "fit"])
+@pytest.mark.parametrize("batches", ["named_batches", "aged_batches"])
+def test_another_input_is_that_of_a_sample_or_of_a_batch(ranp, command, batches):
+    own = ("--data", f"{FACTORIES}:{batches}", *OWN[2:], "--flops", "50%")
+    costs = [
+        ranp(command, NETWORK, *own, *given, "--json").json["full"]["gflops"]
+        for given in ((), ("--input", "1,16,16,16"), ("--input", "2,1,16,16,16"))
+    ]
+    assert costs[1] == costs[2] == pytest.approx(8 * costs[0])
+    wrong = ranp(command, NETWORK, *own, "--input", "1,16,16")
+    assert wrong.code == 2
+    assert "--input must have 4 dimensions (channels, then space)" in wrong.err
+    assert "got (1, 16, 16); write 1,8,8,8" in wrong.err
 
 
 def test_inspect_traces_what_a_forward_calls_the_network_with(ranp):

@@ -76,6 +76,11 @@ def test_what_fails_in_another_process_is_told_by_this_one(tmp_path):
     assert store.result(CELLS[3]) is None
 
 
+def test_a_function_that_no_other_process_finds_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"must find your functions by name, got .*; define them"):
+        complete_cells(Store(tmp_path), CELLS, lambda cell, place: {}, jobs=2)
+
+
 def hang(cell, place):
     (place / "pid").write_text(str(os.getpid()))
     time.sleep(600)

@@ -224,6 +224,10 @@ def test_fit_takes_the_winner_at_a_budget_of_memory(
         ({"method": "race", "flops": "20%"}, "give train and length"),
         ({"method": "race", "sparsity": 0.5, "train": train, "length": 20}, "one cost; give one"),
         ({"flops": "20%", "train": train, "length": 20}, "for method='race', got method='ranp-f'"),
+        (
+            {"method": "race", "flops": "20%", "train": train, "length": 79},
+            "more check-ins .* got length=79; yield more often, or use ranp.race with cost=0.051",
+        ),
     ],
 )
 def test_prune_races_only_with_all_it_takes(arguments: dict[str, Any], reason: str) -> None:

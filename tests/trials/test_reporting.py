@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import threading
+import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -98,7 +101,7 @@ def test_an_error_is_the_users_and_names_its_line(after: int) -> None:
         Training(train, toy.build, 0).advance(None)
 
 
-def test_an_error_while_closing_is_not_lost() -> None:
+def test_an_error_while_closing_is_not_lost(caplog: pytest.LogCaptureFixture) -> None:
     @ranp.reporting
     def train(model: nn.Module, seed: int, report: Any) -> None:
         try:
@@ -108,14 +111,117 @@ def test_an_error_while_closing_is_not_lost() -> None:
 
     training = Training(train, toy.build, 0)
     training.advance(1)
-    with pytest.raises(UsageError, match="closed at a check-in, fails: ValueError: the disk is"):
-        training.close()
+    training.close()
+    (warning,) = caplog.messages
+    assert "closed at a check-in, fails: ValueError: the disk is full (test_rep" in warning
+
+
+def test_a_race_ends_though_its_trainings_cannot_be_closed(
+    tmp_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    @ranp.reporting
+    def train(model: nn.Module, seed: int, report: Any) -> None:
+        try:
+            reports.__wrapped__(model, seed, report)  # type: ignore[attr-defined]
+        finally:
+            raise IndexError("pop from empty list")  # Lightning's progress bar, if there are two
+
+    before = threading.active_count()
+    race = ranp.race(
+        toy.build,
+        train,
+        budget={"flops": "30%"},
+        length=2 * LENGTH,
+        candidates=("thin", "power:0.5"),
+        cost=1,
+        example_input=toy.SHAPE,
+        out=tmp_path,
+        tell=lambda line: None,
+    )
+    assert list(race.widths)[:2] == ["thin", "power:0.5"]
+    assert len(caplog.messages) == sum(map(len, (race.curves, race.again)))
+    assert threading.active_count() == before
+
+
+def test_an_interrupted_training_closes_what_it_opened() -> None:
+    seen: list[str] = []
+
+    @ranp.reporting
+    def train(model: nn.Module, seed: int, report: Any) -> None:
+        report(0.5)
+        try:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            while True:
+                time.sleep(0.001)
+        except Exception:
+            seen.append("taken for a failure")
+        finally:
+            seen.append("closed")
+
+    before = threading.active_count()
+    training = Training(train, toy.build, 0)
+    with pytest.raises(KeyboardInterrupt):
+        training.advance(None)
+    assert seen == ["closed"]
+    assert threading.active_count() == before
+
+
+def test_a_thread_has_the_default_device_of_the_one_that_races() -> None:
+    @ranp.reporting
+    def train(model: nn.Module, seed: int, report: Any) -> None:
+        report(torch.zeros(1).device.type)
+
+    torch.set_default_device("meta")
+    try:
+        assert list(train(toy.build(), 0)) == ["meta"]
+    finally:
+        torch.set_default_device(None)
+    assert list(train(toy.build(), 0)) == ["cpu"]
+
+
+def test_a_loss_that_requires_a_gradient_is_a_number(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    @ranp.reporting
+    def train(model: nn.Module, seed: int, report: Any) -> None:
+        report({"accuracy": 0.5, "loss": torch.tensor(0.25, requires_grad=True)})
+
+    training = Training(train, toy.build, 0)
+    training.advance(None)
+    assert training.curve == [{"accuracy": 0.5, "loss": 0.25}]
+    assert not recwarn.list
+
+
+def rated(model: nn.Module, seed: int, report: Any, rate: float = 0.1) -> None:
+    report(rate)
+
+
+class Rated:
+    def __call__(self, model: nn.Module, seed: int, report: Any) -> None:
+        report(0.3)
 
 
 def test_a_training_keeps_its_name() -> None:
     assert training_name(reports) == f"{__name__}:reports"
+    assert training_name(ranp.reporting(Rated())) == f"{__name__}:Rated"
 
 
-def test_a_function_that_yields_is_refused() -> None:
-    with pytest.raises(UsageError, match="got yields, which yields; use it as it is"):
-        ranp.reporting(yields)
+def test_settings_of_a_partial_are_passed_on_and_part_of_the_name() -> None:
+    before = ranp.reporting(partial(rated, rate=0.2))
+    after = partial(ranp.reporting(rated), rate=0.2)
+    assert training_name(before) == training_name(after) == f"{__name__}:rated(rate=0.2)"
+    assert list(before(toy.build(), 0)) == list(after(toy.build(), 0)) == [0.2]
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        (yields, "got yields, which yields; use it as it is"),
+        (partial(yields), r"got yields\(\), which yields; use it as it is"),
+        (lambda model, seed: None, r"got .*\(model, seed\); let it take a report"),
+        (3, r"train\(model, seed, report\), got int; decorate a function"),
+    ],
+)
+def test_what_takes_no_report_is_refused(train: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        ranp.reporting(train)

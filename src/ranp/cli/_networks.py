@@ -60,7 +60,7 @@ class Network:
     def input_option(self) -> dict[str, str]:
         """The option that a next command needs where no loader tells the input."""
         given = ",".join(map(str, self.input_shape))
-        return {"input_shape": given} if self.spec is None else {}
+        return {"input_shape": given} if self.spec is None and self.forward is None else {}
 
     def trace(self, batches: Batches | None, protect: list[str] | None) -> Traced:
         """Trace it, with what it is scored with and the layers to keep whole."""
@@ -89,7 +89,9 @@ class NetworkOptions:
         the user's own loader that `data` names; `forward` names how it is called on its batches.
         """
         shape = parse_shape(self.input_shape)
-        return _with_input(self.network, *_build(self.network), shape, data, forward)
+        model, spec = _build(self.network)
+        own = None if forward is None else _open_own(data, forward)
+        return _with_input(self.network, model, spec, shape, data, own)
 
 
 def load_sample_network(
@@ -104,10 +106,12 @@ def load_sample_network(
 
     model, spec = _build(name)
     shape = parse_shape(input_text)
+    own = None if forward is None else _open_own(data, forward)
     if shape is not None:
-        batch, sample = split_batch(model, shape, batch)
-        shape = (1, *sample)
-    return _with_input(name, model, spec, shape, data, forward), batch
+        like = () if own is None else own[0].input_shape(own[1])
+        batch, sample = split_batch(model, shape, batch, like=like)
+        shape = sample if like else (1, *sample)
+    return _with_input(name, model, spec, shape, data, own), batch
 
 
 def _build(name: str) -> tuple[nn.Module, NetworkSpec | None]:
@@ -135,18 +139,12 @@ def _with_input(
     spec: NetworkSpec | None,
     shape: tuple[int, ...] | None,
     data: str | None,
-    forward: str | None = None,
+    own: tuple[Batches, Forward] | None = None,
 ) -> Network:
     from ranp.graph import with_batch
 
-    if forward is not None:
-        if data is None or not names_loader(data):
-            raise UsageError(
-                "--forward is called with batches of your own; give --data package.module:loader"
-            )
-        function, batches = load_function(forward, "--forward"), open_loader(data)
-        shape = batches.input_shape(function) if shape is None else with_batch(model, shape)
-        return Network(name, model, (1, *shape[1:]), spec, batches, function)
+    if own is not None:
+        return Network(name, model, _resized(own[0].input_shape(own[1]), shape), spec, *own)
     if shape is None and spec is not None:
         return Network(name, model, spec.input_shape, spec)
     if shape is None:
@@ -171,6 +169,29 @@ def _with_input(
             f"the channels of --input must be {spec.input_shape[1]} for {name}, got {shape[1]}"
         )
     return Network(name, model, shape, spec)
+
+
+def _open_own(data: str | None, forward: str) -> tuple[Batches, Forward]:
+    """Open the batches that the user's own forward is called with, and load it."""
+    if data is None or not names_loader(data):
+        raise UsageError(
+            "--forward is called with batches of your own; give --data package.module:loader"
+        )
+    function = load_function(forward, "--forward")
+    return open_loader(data), function
+
+
+def _resized(shape: tuple[int, ...], wanted: tuple[int, ...] | None) -> tuple[int, ...]:
+    """Return the input of a batch, or what is wanted instead, as a batch of one sample."""
+    if wanted is None:
+        return (1, *shape[1:])
+    sample = wanted[1:] if len(wanted) == len(shape) else wanted
+    if len(sample) != len(shape) - 1:
+        raise UsageError(
+            f"--input must have {len(shape) - 1} dimensions (channels, then space), as a sample in "
+            f"--data has, got {wanted}; write {','.join(map(str, shape[1:]))}"
+        )
+    return (1, *sample)
 
 
 def names_loader(data: str) -> bool:

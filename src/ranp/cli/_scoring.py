@@ -258,5 +258,13 @@ def fit_without(network: Network) -> set[str]:
 
     A loader and a loss of the user's own stay: they tell the input, and what a step takes.
     """
-    own = set() if network.spec is not None else {"data", "loss", "forward"}
-    return set(SCORING) - own
+    own = set() if network.spec is not None else {"data", "loss"}
+    return search_without(network) - own
+
+
+def search_without(network: Network) -> set[str]:
+    """Return the options that a `ranp search` with scores does not need again.
+
+    A forward of the user's own stays, and its batches: the network is traced with them.
+    """
+    return set(SCORING) - (set() if network.forward is None else {"data", "forward"})

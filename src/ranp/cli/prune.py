@@ -85,7 +85,7 @@ def command(
             context,
             out,
             go_on,
-            samples=source.scoring.batches and source.scoring.batches * batch,
+            samples=source.scoring.batches and source.scoring.batches * (source.batch or batch),
         ),
     )
     with output.infeasible_as_json(net.name, choice.method.name, sparsity), listener:

@@ -11,7 +11,6 @@ import typer
 from ranp.cli._common import next_command, show_json
 from ranp.cli._networks import NetworkOptions
 from ranp.cli._options import (
-    SCORING,
     BatchOption,
     Output,
     ProtectOption,
@@ -44,7 +43,7 @@ def command(
     protect: ProtectOption = None,
 ) -> None:
     """Score every neuron of a network, once, before training."""
-    from ranp.cli._scoring import ScoringListener, open_source
+    from ranp.cli._scoring import ScoringListener, open_source, search_without
     from ranp.files import ensure_directory
     from ranp.pipeline import score
     from ranp.pruning import Scores, find_method
@@ -67,7 +66,7 @@ def command(
         scores = score(traced, methods, replace(source.scoring, resume=before), listener)
     _show(output, net.name, traced, scores, out)
     found = {"method": methods[0].name, "scores": out, **net.input_option}
-    following = next_command(context, "search", net.name, without=SCORING, **found)
+    following = next_command(context, "search", net.name, without=search_without(net), **found)
     output.say(f"Next: {following}")
 
 

@@ -9,7 +9,6 @@ import typer
 from ranp.cli._common import next_command, show_json
 from ranp.cli._networks import NetworkOptions
 from ranp.cli._options import (
-    SCORING,
     BatchOption,
     ChoiceOptions,
     Output,
@@ -37,7 +36,12 @@ def command(
     ] = "paper",
 ) -> None:
     """Find the largest sparsity at which every layer keeps at least one neuron."""
-    from ranp.cli._scoring import ScoringListener, keep_interrupted, open_source
+    from ranp.cli._scoring import (
+        ScoringListener,
+        keep_interrupted,
+        open_source,
+        search_without,
+    )
     from ranp.pipeline import make_chooser, make_plan
     from ranp.pruning.search import floor_sparsity
 
@@ -55,7 +59,12 @@ def command(
             context,
             None,
             lambda kept: next_command(
-                context, "search", net.name, scores=kept, without=SCORING, **net.input_option
+                context,
+                "search",
+                net.name,
+                scores=kept,
+                without=search_without(net),
+                **net.input_option,
             ),
         ),
     )

@@ -20,7 +20,7 @@ import torch
 
 from ranp.errors import RanpError, UsageError
 from ranp.trials.store import Cell, Compute, OnCell, Store, ignore_cell
-from ranp.user_code import load_module, loaded_modules
+from ranp.user_code import describe_failure, load_module, loaded_modules
 
 Cluster = Literal["slurm", "local"]
 Jobs = int | Cluster
@@ -92,8 +92,16 @@ def _helpers(count: int, worker: _Worker, cells: Sequence[Cell]) -> Iterator[Non
         context.Process(target=_help, args=(_device(number), worker, cells))
         for number in range(1, 1 + min(count, len(worker.store.missing(cells)) - 1))
     ]
-    for helper in helpers:
-        helper.start()
+    try:
+        for helper in helpers:
+            helper.start()
+    except OSError:
+        raise
+    except Exception as error:  # pickle has many for what it cannot send
+        raise UsageError(
+            "with several jobs, other processes must find your functions by name, got "
+            f"{describe_failure(error)}; define them at the top level of a module, or use jobs=1"
+        ) from error
     try:
         yield
     finally:

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ranp.errors import UsageError, first_of
 from ranp.graph import Alive, ChannelGraph
@@ -66,7 +66,7 @@ def check_loop(train: Train, length: int | None, build: Build | None = None) -> 
         )
 
 
-def training_name(train: Train) -> str:
+def training_name(train: Callable[..., object]) -> str:
     """Return what a training is called in cells: where it is defined, and a partial's arguments.
 
     The same in every process: addresses are left out. Of a decorated function, what is inside.
@@ -106,7 +106,8 @@ class Training:
         if not isinstance(lines, Iterable) or isinstance(lines, Mapping | str):
             raise UsageError(
                 "the training function must yield a metric at every check-in, "
-                f"got {type(lines).__name__}; write `yield metric` in its loop"
+                f"got {type(lines).__name__}; write `yield metric` in its loop, or use "
+                "ranp.reporting for a trainer that owns it"
             )
         yield from lines
 
@@ -123,17 +124,23 @@ class Training:
         self.cpu_seconds += time.process_time() - began
 
     def close(self) -> None:
-        """End it where it is; what the training function opened is closed."""
+        """End it where it is; what the training function opened is closed.
+
+        It is not needed any further: that it cannot be closed is only warned of.
+        """
         self.ended = True
-        with blame("the training function, closed at a check-in,"):
-            self._lines.close()
+        try:
+            with blame("the training function, closed at a check-in,"):
+                self._lines.close()
+        except UsageError as error:
+            logger.warning("%s", error)
 
     def _append(self, line: Line) -> None:
         first = self.curve[0] if self.curve else line
         if (goal_of(line), LOSS in line) != (goal_of(first), LOSS in first):
             raise UsageError(
-                "the training function must yield the same names at every check-in, got "
-                f"{', '.join(line)} after {', '.join(first)}; name them in one order"
+                "the training function must yield (or report) the same names at every check-in, "
+                f"got {', '.join(line)} after {', '.join(first)}; name them in one order"
             )
         wrong = [name for name, value in line.items() if not math.isfinite(value)]
         if not wrong:
@@ -184,23 +191,29 @@ def _checked(line: Any) -> Line:
     """Return what was yielded as numbers by name; refuse anything else, and a loss alone."""
     named = line if isinstance(line, Mapping) else {_SINGLE: line}
     try:
-        values = {str(name): float(value) for name, value in named.items()}
+        values = {str(name): _number(value) for name, value in named.items()}
     except (TypeError, ValueError) as error:
         raise UsageError(
-            "the training function must yield a number, or numbers by name, "
+            "the training function must yield (or report) a number, or numbers by name, "
             f"got {line!r}; write `yield dice` or `yield {{'dice': dice, 'loss': loss}}`"
         ) from error
     if all(name == LOSS for name in values):
         raise UsageError(
-            "the training function must yield a metric besides the loss, higher is better; "
-            "write `yield {'dice': dice, 'loss': loss}`"
+            "the training function must yield (or report) a metric besides the loss, higher is "
+            "better; write `yield {'dice': dice, 'loss': loss}`"
         )
     if LOSS in goal_of(values).lower():
         raise UsageError(
-            "the training function must yield a metric first, of which higher is better, got "
-            f"'{goal_of(values)}'; write `yield {{'dice': dice, 'loss': loss}}`, other values last"
+            "the training function must yield (or report) a metric first, of which higher is "
+            f"better, got '{goal_of(values)}'; write `yield {{'dice': dice, 'loss': loss}}`, other "
+            "values last"
         )
     return values
+
+
+def _number(value: Any) -> float:
+    """Return a value as a number; PyTorch warns of a tensor that requires a gradient."""
+    return float(value.detach() if isinstance(value, Tensor) else value)
 
 
 def goal_of(line: Mapping[str, float]) -> str:
@@ -280,7 +293,9 @@ class Loop:
         if running.diverged is not None:
             return {**result, "reason": running.diverged}
         if not running.curve:
-            raise UsageError("the training function must yield at least once, got nothing")
+            raise UsageError(
+                "the training function must yield (or report) at least once, got nothing"
+            )
         goal = goal_of(running.curve[-1])
         return {**result, "goal": goal, "accuracy": running.curve[-1][goal]}
 

@@ -258,6 +258,13 @@ def race_choice(
             "a race is between networks of one cost; give one of flops, memory, params"
         )
     check_loop(train, length)
+    least = least_cost(2, length)
+    if least > DEFAULT_COST:
+        raise UsageError(
+            f"a training must have more check-ins for method='race', which costs at most "
+            f"{100 * DEFAULT_COST:g} % of it, got length={length}; yield more often, or use "
+            f"ranp.race with cost={least} or more"
+        )
     first, forward = traced.batches.first, scoring.forward
     input_at = no_loss if first is None or forward is None else batch_like(forward, first)
     loop = Loop(
