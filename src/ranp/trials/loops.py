@@ -22,7 +22,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -328,9 +328,8 @@ class Loop:
 
     def close(self) -> None:
         """End trainings that were stopped at a check-in: they hold networks and open files."""
-        with ExitStack() as closing:  # all of them, also if one fails
-            while self._running:
-                closing.callback(self._running.popitem()[1].close)
+        while self._running:
+            self._running.popitem()[1].close()
 
 
 def _first_check_ins(result: Mapping[str, Any], check_ins: int) -> dict[str, Any]:

@@ -31,9 +31,7 @@ class _Ended(BaseException):
         return "this training is not needed any further"
 
 
-def reporting(
-    train: Callable[..., object],
-) -> Callable[..., Generator[Any]]:
+def reporting(train: Callable[..., object]) -> Callable[..., Generator[Any]]:
     """Turn `train(model, seed, report)` into a training function that yields what is reported.
 
     `race` and `compare` train a network up to a check-in, and go on later or not at all. A function
@@ -67,8 +65,6 @@ def reporting(
         finally:
             training.ended.set()
 
-    # A partial, or an object that can be called, has no name of its own to take over.
-    lines.__module__, _, lines.__qualname__ = training_name(train).partition(":")
     return lines
 
 
