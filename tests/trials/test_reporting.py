@@ -101,21 +101,6 @@ def test_an_error_is_the_users_and_names_its_line(after: int) -> None:
         Training(train, toy.build, 0).advance(None)
 
 
-def test_an_error_while_closing_is_not_lost(caplog: pytest.LogCaptureFixture) -> None:
-    @ranp.reporting
-    def train(model: nn.Module, seed: int, report: Any) -> None:
-        try:
-            report(0.5)
-        finally:
-            raise ValueError("the disk is full")
-
-    training = Training(train, toy.build, 0)
-    training.advance(1)
-    training.close()
-    (warning,) = caplog.messages
-    assert "closed at a check-in, fails: ValueError: the disk is full (test_rep" in warning
-
-
 def test_a_race_ends_though_its_trainings_cannot_be_closed(
     tmp_path: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -37,7 +37,7 @@ def reporting(train: Callable[..., object]) -> Callable[..., Generator[Any]]:
     `race` and `compare` train a network up to a check-in, and go on later or not at all. A function
     that yields can be stopped like that; a trainer that owns its loop, such as those of Lightning,
     Ignite and MONAI, can not. Decorate a function that runs the trainer, and call `report` in a
-    callback of it, with what you would yield:
+    callback of it, with what you would yield::
 
         @ranp.reporting
         def train(model, seed, report):
