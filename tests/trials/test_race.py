@@ -16,9 +16,12 @@ from torch.nn import functional as F
 import ranp
 from ranp.errors import InfeasibleError, UsageError
 from ranp.fitting import TrainingStep
+from ranp.resources.budgets import parse_budgets
 from ranp.trials import candidates
+from ranp.trials.allocating import Allocation, make_allocator
 from ranp.trials.loops import training_name
 from ranp.trials.race import race
+from ranp.trials.store import Store
 from tests.toy import SHAPE, batch, build, check_ins, score_with
 
 
@@ -170,6 +173,16 @@ def test_refinements_have_the_settings_of_the_race(tmp_path: Path) -> None:
     assert found.refined
     kept = [widths for name, widths in found.widths.items() if name in found.refined]
     assert min(count for widths in kept for count in list(widths.values())[:-1]) >= 5
+
+
+def test_a_refinement_is_another_network_than_all_before(tmp_path: Path) -> None:
+    allocator = make_allocator(build, train, Store(tmp_path), example_input=SHAPE)
+    (budget,) = parse_budgets({"flops": "5%"})
+    winner = allocator.allocate(allocator.choice("thin", budget, 0), budget)
+    assert isinstance(winner, Allocation)
+    refined = candidates.refinements(allocator, "thin", winner, budget, 0)
+    widths = [tuple(each.widths.values()) for each in (winner, *refined.values())]
+    assert len(set(widths)) == len(widths) > 2
 
 
 def test_a_loader_without_end_is_scored_as_far_as_it_takes(tmp_path: Path) -> None:

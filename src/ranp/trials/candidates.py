@@ -85,13 +85,15 @@ def bring_to_budget(
 def refinements(
     allocator: Allocator, winner: str, network: Allocation, budget: Budget, seed: int
 ) -> dict[str, Allocation]:
-    """Return networks around the winner's, at the same budget."""
+    """Return networks around the winner's, at the same budget; each of them once."""
     chooser = allocator.chooser(Choice.make(THIN))
     refined: dict[str, Allocation] = {}
+    known = [network.widths]
     for tilt, weights in tilted_weights(chooser, network.alive).items():
         rule = proportional(weights)
         method = Method(f"{winner} {tilt}", "refined in a race", selection=rule, floor="auto")
         found = allocator.allocate(allocator.choice(method, budget, seed), budget)
-        if isinstance(found, Allocation):
+        if isinstance(found, Allocation) and found.widths not in known:
+            known.append(found.widths)
             refined[method.name] = found
     return refined
