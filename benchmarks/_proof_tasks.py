@@ -137,8 +137,8 @@ def _train_segmentation(
             }
 
 
-def hippocampus(model: nn.Module, seed: int) -> Iterator[dict[str, float]]:
-    return _train_segmentation(hippocampus_data, 3, 500, model, seed)
+def train_hippocampus(model: nn.Module, seed: int, steps: int = 500) -> Iterator[dict[str, float]]:
+    return _train_segmentation(hippocampus_data, 3, steps, model, seed)
 
 
 def left_atrium(model: nn.Module, seed: int) -> Iterator[dict[str, float]]:
@@ -231,7 +231,7 @@ class Task:
 TASKS = {
     "hippocampus": Task(
         lambda: UNet3D(1, 3, base_width=32),
-        hippocampus,
+        train_hippocampus,
         functools.partial(_segmentation_batches, hippocampus_data),
         dice_loss,
         (1, 1, 24, 32, 24),
