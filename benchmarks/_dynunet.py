@@ -16,7 +16,7 @@ from torch import nn
 
 import ranp
 from benchmarks._proof_tasks import TASKS, train_hippocampus
-from benchmarks.proof import CANDIDATES, COMPARED, COST
+from benchmarks.proof import CANDIDATES, COMPARED
 
 STEPS, CHECK_INS, SEEDS = 400, 8, 3
 
@@ -49,7 +49,7 @@ def main() -> None:
         budget={"flops": arguments.flops},
         seeds=SEEDS,
         length=CHECK_INS,
-        cost=COST,
+        cost=task.cost,
         candidates=CANDIDATES,
         score_with=(task.loader(), task.loss),
         example_input=task.shape,

@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from benchmarks._ledger import Ledger, Trained
-from benchmarks._proof_tasks import TASKS
+from benchmarks._proof_tasks import LONG, TASKS
 from ranp.errors import UsageError
 from ranp.experiments.cells import FULL
 from ranp.experiments.loop_runs import LoopRuns
@@ -55,26 +55,34 @@ SEEDS = {
     ("modelnet10", "flops=10%"): range(300, 312),
     ("left_atrium", "flops=10%"): range(400, 406),
     ("hippocampus", "memory=25%"): range(300, 304),
+    ("hippocampus-long", "memory=25%"): range(500, 504),
+    ("hippocampus-long", "flops=10%"): range(500, 506),
+    ("modelnet10-long", "flops=10%"): range(500, 506),
+    ("left_atrium-long", "flops=10%"): range(500, 506),
+    ("hippocampus-long", "flops=3%"): range(500, 506),
+    ("modelnet10-long", "flops=3%"): range(500, 506),
+    ("left_atrium-long", "flops=3%"): range(500, 506),
 }
 """Seeds of every comparison, none of which a rule of the race was settled on. Their numbers were
 settled before as well: more where earlier seeds had shown a difference that few cannot prove, and,
 at 10 %, twice the first six where these left open on which side of zero it is. Left atrium has
 seeds of its own since the last rung is as far as the cost allows, which changes its races and no
-others; what was trained before is in docs/results/earlier."""
+others; what was trained before is in docs/results/earlier. Longer trainings have fresh seeds, six
+for each comparison at FLOPs, by the same rule."""
 
 ALL_TO_THE_END = 4
-"""With how many seeds of a comparison at FLOPs every candidate is trained to the end, to see how
-good the families are and what a race misses."""
+"""With how many seeds of a comparison at FLOPs every candidate is trained to the end, in the short
+trainings, to see how good the families are and what a race misses."""
 
 FULL_SEEDS = {
     "hippocampus": range(300, 304),
     "modelnet10": range(300, 304),
     "left_atrium": range(400, 402),
+    "hippocampus-long": range(500, 504),
+    "modelnet10-long": range(500, 504),
+    "left_atrium-long": range(500, 502),
 }
 """Seeds of the full networks, one or two for each fold."""
-
-COST = 2.4
-"""Most that a race costs here: trainings are short, so it is much; 1,200 steps, 5 % of 24,000."""
 
 
 def make_runs(store: Store, name: str, budget: str, *, trains: bool = True) -> LoopRuns:
@@ -92,7 +100,7 @@ def make_runs(store: Store, name: str, budget: str, *, trains: bool = True) -> L
     limit = parse_budget(*budget.split("="))
     if limit.is_counted:
         limit = absolute_budget(budget, allocator.full().chooser.costs())
-    racing = Racing(allocator, task.check_ins, default_candidates(limit)[:RACING], COST)
+    racing = Racing(allocator, task.check_ins, default_candidates(limit)[:RACING], task.cost)
     return LoopRuns(allocator, (), {budget: limit}, (), racing)
 
 
@@ -103,7 +111,8 @@ def _refuse(model: nn.Module, seed: int) -> Iterator[float]:
 
 def methods_of(name: str, budget: str, seed: int) -> tuple[str, ...]:
     """Return what is trained to the end with a seed."""
-    all_of_them = budget.startswith("flops") and seed in SEEDS[name, budget][:ALL_TO_THE_END]
+    first = name not in LONG and seed in SEEDS[name, budget][:ALL_TO_THE_END]
+    all_of_them = first and budget.startswith("flops")
     return tuple(dict.fromkeys((*(CANDIDATES if all_of_them else ()), *COMPARED)))
 
 
