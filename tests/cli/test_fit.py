@@ -73,7 +73,7 @@ def warnings_are_printed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("warnings_are_printed")
 def test_a_loss_that_decides_by_values_is_warned_of_in_one_line_that_names_it(ranp):
     loss = ("--loss", "tests.cli.factories:deciding_loss")
-    done = ranp(*SMALL, *loss, *STEP, "--memory", "80%", *LAYERWISE)
+    done = ranp(*SMALL, *loss, *STEP, "--memory", "95%", *LAYERWISE)
     assert done.code == 0
     (warning,) = done.err.splitlines()
     assert re.match(
