@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -137,7 +138,12 @@ class Fixed:
         self.trained: dict[str, int] = {}
         self.again: dict[str, int] = {}
 
-    def __call__(self, name: str, check_ins: int, again: bool) -> list[dict[str, float]]:
+    def __call__(
+        self, entries: Sequence[tuple[str, bool]], check_ins: int
+    ) -> list[list[dict[str, float]]]:
+        return [self.curve(name, check_ins, again) for name, again in entries]
+
+    def curve(self, name: str, check_ins: int, again: bool) -> list[dict[str, float]]:
         trained = self.again if again else self.trained
         trained[name] = max(check_ins, trained.get(name, 0))
         return lines(*[self.metrics[again][name]] * check_ins)

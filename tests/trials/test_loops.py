@@ -52,6 +52,12 @@ def halved(loop: Loop) -> Any:
     return alive
 
 
+def train_to(loop: Loop, seed: int, check_ins: int) -> dict[str, Any]:
+    """Returns the first check-ins of a training of the halved network."""
+    ((_, found),) = loop.run([(halved(loop), seed)], check_ins)
+    return found
+
+
 def test_a_cell_is_network_training_widths_and_seed(tmp_path: Path) -> None:
     loop = make_loop(tmp_path)
     cell = dict(loop.cell(halved(loop), 3))
@@ -81,17 +87,49 @@ def test_trainings_that_take_turns_come_out_as_if_alone(tmp_path: Path) -> None:
     ]
     turns = make_loop(tmp_path / "turns")
     for check_ins in (1, 2, 4):
-        curves = [turns.run(halved(turns), seed, check_ins)["curve"] for seed in (0, 1)]
+        curves = [train_to(turns, seed, check_ins)["curve"] for seed in (0, 1)]
         assert curves == [curve[:check_ins] for curve in expected]
     assert expected[0] != expected[1]
 
 
-def test_a_race_goes_on_in_another_process_as_if_never_killed(tmp_path: Path) -> None:
-    first = make_loop(tmp_path)
-    begun = first.run(halved(first), 0, 2)["curve"]
-    second = make_loop(tmp_path)  # knows the store only
-    curve = second.run(halved(second), 0, 4)["curve"]
-    assert curve[:2] == begun
+class Counting:
+    """The training above; counts how often it is begun with every seed."""
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+
+    def __call__(self, model: nn.Module, seed: int) -> Iterator[dict[str, float]]:
+        self.begun.append(seed)
+        yield from train(model, seed)
+
+
+def test_processes_share_the_trainings_out(tmp_path: Path) -> None:
+    counting = Counting()
+    first, second = (make_loop(tmp_path, counting) for _ in range(2))  # locks are by open file
+    for seed in (0, 1):
+        train_to(first, seed, 1)
+    entries = [(halved(second), seed) for seed in (0, 1, 2)]
+    found = second.run(entries, 2)
+    assert next(found)[0] == 2  # the others are left to the process that has begun them
+    expected = [train_to(first, seed, 2)["curve"] for seed in (0, 1)]
+    assert [(number, result["curve"]) for number, result in found] == list(enumerate(expected))
+    assert counting.begun == [0, 1, 2]
+
+
+def test_what_a_process_has_begun_comes_first(tmp_path: Path) -> None:
+    loop = make_loop(tmp_path)
+    train_to(loop, 1, 1)
+    entries = [(halved(loop), seed) for seed in (0, 1)]
+    assert [number for number, _ in loop.run(entries, 2)] == [1, 0]
+
+
+def test_what_a_process_has_begun_is_taken_over_when_it_ends(tmp_path: Path) -> None:
+    counting = Counting()
+    first, second = (make_loop(tmp_path, counting) for _ in range(2))
+    begun = train_to(first, 0, 1)["curve"]
+    first.close()  # as the system does when a process ends
+    assert train_to(second, 0, 2)["curve"][:1] == begun
+    assert counting.begun == [0, 0]
 
 
 def test_a_whole_run_is_read_not_trained_again(tmp_path: Path) -> None:
@@ -101,7 +139,7 @@ def test_a_whole_run_is_read_not_trained_again(tmp_path: Path) -> None:
     def never(model: nn.Module, seed: int) -> Iterator[float]:
         raise AssertionError
 
-    assert make_loop(tmp_path, never).run(halved(loop), 0, 3)["curve"] == whole["curve"][:3]
+    assert train_to(make_loop(tmp_path, never), 0, 3)["curve"] == whole["curve"][:3]
 
 
 def test_a_whole_run_of_other_code_is_said_to_be_so_or_trained_again(
@@ -112,11 +150,11 @@ def test_a_whole_run_of_other_code_is_said_to_be_so_or_trained_again(
     for seed in (0, 1):
         old.store.require(old.cell(halved(old), seed), old)
     new = make_loop(tmp_path, lambda model, seed: iter(now), code="new")
-    assert [new.run(halved(new), seed, 1)["curve"] for seed in (0, 1)] == [before[:1]] * 2
+    assert [train_to(new, seed, 1)["curve"] for seed in (0, 1)] == [before[:1]] * 2
     (warned,) = (record.getMessage() for record in caplog.records)
     assert warned.startswith(f"trainings in '{tmp_path}' were computed by another version")
     again = make_loop(tmp_path, lambda model, seed: iter(now), code="new", recompute=True)
-    assert again.run(halved(again), 0, 1)["curve"] == now[:1]
+    assert train_to(again, 0, 1)["curve"] == now[:1]
     assert len(caplog.records) == 1
 
 
@@ -126,7 +164,7 @@ def test_what_diverges_later_has_not_diverged_yet(tmp_path: Path) -> None:
 
     loop = make_loop(tmp_path, diverges)
     loop.store.require(loop.cell(halved(loop), 0), loop)
-    before, after = (loop.run(halved(loop), 0, check_ins) for check_ins in (2, 3))
+    before, after = (train_to(loop, 0, check_ins) for check_ins in (2, 3))
     assert (before["outcome"], len(before["curve"]), "reason" in before) == ("trained", 2, False)
     assert (after["outcome"], len(after["curve"])) == ("diverged", 2)
     assert after["reason"] == "metric is nan at check-in 3"
@@ -144,7 +182,7 @@ def test_all_trainings_are_closed_also_if_one_fails(tmp_path: Path, caplog: Any)
 
     loop = make_loop(tmp_path, fails)
     for seed in (0, 1, 2):
-        loop.run(halved(loop), seed, 1)
+        train_to(loop, seed, 1)
     loop.close()
     assert sorted(closed) == [0, 1, 2]
     assert caplog.text.count("closed at a check-in, fails: ValueError: the disk is full") == 3
@@ -157,7 +195,7 @@ def test_random_numbers_outside_are_left_alone(tmp_path: Path) -> None:
     loop = make_loop(tmp_path)
     alive = halved(loop)
     torch.manual_seed(5)
-    loop.run(alive, 0, 1)
+    list(loop.run([(alive, 0)], 1))
     assert torch.equal(torch.rand(3), expected)
 
 
@@ -247,7 +285,7 @@ def test_a_training_that_ends_before_the_race_does_is_warned_of(
 ) -> None:
     loop = make_loop(tmp_path)
     for seed in (0, 1):
-        assert len(loop.run(halved(loop), seed, 8)["curve"]) == 4
+        assert len(train_to(loop, seed, 8)["curve"]) == 4
     assert [record.getMessage() for record in caplog.records] == [
         "the training function ended at check-in 4, but the race goes to 8; give as length how "
         "often it yields, and let no training stop early"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
 from functools import partial, wraps
 from itertools import count
@@ -84,6 +86,27 @@ def test_a_race_says_how_it_goes(tmp_path: Path) -> None:
     assert f"accuracy {curve[at - 1]['accuracy']:.3g}" in trained
 
 
+def train_together(directory: Path, model: nn.Module, seed: int) -> Iterator[dict[str, float]]:
+    """Begins when another process trains as well; gives up after a minute."""
+    (directory / str(os.getpid())).touch()
+    deadline = time.monotonic() + 60
+    while len(list(directory.iterdir())) < 2 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    yield from check_ins(model, 20)
+
+
+@pytest.mark.usefixtures("forks")
+def test_processes_share_a_race(ruled: tuple[Path, Any], tmp_path: Path) -> None:
+    _, alone = ruled
+    (pids := tmp_path / "pids").mkdir()
+    together = race(
+        build, partial(train_together, pids), budget={"flops": "20%"}, length=20, cost=1.5, jobs=2,
+        out=tmp_path, tell=str, example_input=SHAPE,
+    )  # fmt: skip
+    assert len(list(pids.iterdir())) == 2
+    assert together.to_dict() | {"cpu_seconds": 0} == alone.to_dict() | {"cpu_seconds": 0}
+
+
 def test_values_that_only_some_check_ins_have_are_left_out(tmp_path: Path) -> None:
     def sometimes(model: nn.Module, seed: int) -> Iterator[dict[str, float]]:
         for number, line in enumerate(check_ins(model, 4), 1):
@@ -155,6 +178,12 @@ def test_candidates_that_would_starve_a_layer_race_with_a_floor(tmp_path: Path) 
 def test_a_race_has_one_budget(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="must have one budget, got 2"):
         make_race(tmp_path, budget={"flops": "20%", "params": "20%"}, example_input=SHAPE)
+
+
+@pytest.mark.parametrize("jobs", [0, -1, "slurm", None])
+def test_jobs_of_a_race_are_processes(tmp_path: Path, jobs: Any) -> None:
+    with pytest.raises(UsageError, match=f"number of processes.*, got {jobs!r}; on a cluster"):
+        make_race(tmp_path, jobs=jobs, example_input=SHAPE)
 
 
 def test_the_only_candidate_wins_without_a_race(tmp_path: Path) -> None:

@@ -32,10 +32,19 @@ def command(
     out: Annotated[Path, typer.Option(help="Directory for the runs and the plan.")] = Path(
         "out/race"
     ),
+    jobs: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Number of processes that train, on this machine. Each uses OMP_NUM_THREADS "
+            "threads.",
+        ),
+    ] = 1,
 ) -> None:
     """Train several slim networks of the same cost for a short while, and keep the best.
 
-    You can stop it at any time; the same command continues.
+    You can stop it at any time; the same command continues. Started several times, on machines with
+    a common file system, the processes share the trainings.
     """
     from ranp.resources.budgets import split_budgets
     from ranp.trials.race import race
@@ -55,6 +64,7 @@ def command(
             example_input=parse_shape(training.input_shape),
             floor=training.floor,
             out=out,
+            jobs=jobs,
             tell=output.say,
         )
     result.save(out, command_line())

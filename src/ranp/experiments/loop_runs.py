@@ -235,7 +235,8 @@ def compare(
                 "a race needs the length of a whole training; give length, in check-ins"
             )
         raced = None if candidates == "default" else candidates
-        racing = Racing(allocator, length, raced, cost, tell)
+        here = 1 if isinstance(jobs, str) else jobs  # races come before what a cluster trains
+        racing = Racing(allocator, length, raced, cost, tell, here)
     full = allocator.chooser(Choice.make("thin")).costs()
     budgets = {
         text: absolute_budget(text, full)

@@ -16,8 +16,9 @@ both seeds.
 
 Halving is synchronous: a rung is judged when all its candidates are there. (The pruners of tuning
 libraries judge as candidates come in, so the first is always trained to the end: neither cost nor
-winner would be fixed by the seed.) Curves are cells of the store: a
-killed race goes on, and what a comparison has trained already is not trained again.
+winner would be fixed by the seed.) Processes can share the trainings of a rung, which do not wait
+for each other. Curves are cells of the store: a killed race goes on, and what a comparison has
+trained already is not trained again.
 """
 
 from __future__ import annotations
@@ -31,10 +32,13 @@ from ranp.errors import UsageError
 from ranp.resources.budgets import Amount
 from ranp.trials.loops import LOSS, Line, goal_of
 
-Curve = Callable[[str, int, bool], Sequence[Line]]
-"""`curve(candidate, check_ins, again)` -> what its training yields at the first check-ins.
+Entry = tuple[str, bool]
+"""A candidate, and whether it is trained with the second seed."""
 
-With `again` it is trained with another seed.
+Curves = Callable[[Sequence[Entry], int], Sequence[Sequence[Line]]]
+"""`curves(entries, check_ins)` -> what each training yields at the first check-ins.
+
+None of them waits for another, so that processes can share them out.
 """
 
 REFINED_AT_MOST = 4
@@ -221,7 +225,7 @@ class Ladder:
 
     Attributes:
         schedule: How far it goes.
-        curve: Trains a candidate.
+        curves: Trains candidates.
         on_rung: Called with every rung when it is judged.
         rungs: What was judged so far.
         challenger: The best of the last rung, if it is not the incumbent.
@@ -231,7 +235,7 @@ class Ladder:
     """
 
     schedule: Schedule
-    curve: Curve
+    curves: Curves
     on_rung: Callable[[Rung], None] = lambda rung: None
     rungs: list[Rung] = field(default_factory=list)
     challenger: str | None = None
@@ -245,7 +249,7 @@ class Ladder:
             racing = [incumbent, *left[:challengers]]
             order = racing
             if check_ins:
-                order = standing({name: self.curve(name, check_ins, False) for name in racing})
+                order = self._standing(racing, check_ins)
             left = [name for name in order if name != incumbent]
             kept = order[:1]
             if number + 1 < len(self.schedule.rungs):
@@ -268,19 +272,20 @@ class Ladder:
                 winner = name
         return winner
 
+    def _standing(self, names: Sequence[str], check_ins: int) -> list[str]:
+        """Return candidates by how they do with the first seed."""
+        curves = self.curves([(name, False) for name in names], check_ins)
+        return standing(dict(zip(names, curves, strict=True)))
+
     def _fell_behind(self, name: str, winner: str) -> int | None:
         """Return the check-in at which a refinement fell behind the winner; None if never."""
         for rung in self.rungs:
-            at = rung.check_ins
-            if standing({each: self.curve(each, at, False) for each in (winner, name)})[0] != name:
-                return at
+            if self._standing([winner, name], rung.check_ins)[0] != name:
+                return rung.check_ins
         return None if self._ahead_over_seeds(name, winner) else self.rungs[-1].check_ins
 
     def _ahead_over_seeds(self, name: str, other: str) -> bool:
         """Whether a candidate is clearly ahead on the last rung, by the mean of both seeds."""
-        at = self.rungs[-1].check_ins
-        ours, theirs = (
-            _mean_curve([self.curve(each, at, again) for again in (False, True)])
-            for each in (name, other)
-        )
-        return clearly_ahead(ours, theirs)
+        entries = [(each, again) for each in (name, other) for again in (False, True)]
+        ours, our_second, theirs, their_second = self.curves(entries, self.rungs[-1].check_ins)
+        return clearly_ahead(_mean_curve([ours, our_second]), _mean_curve([theirs, their_second]))

@@ -21,8 +21,16 @@ import math
 import random
 import re
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +40,7 @@ import torch
 from torch import Tensor, nn
 
 from ranp.errors import UsageError, first_of
+from ranp.files import ensure_directory, hold_directory
 from ranp.graph import Alive, ChannelGraph
 from ranp.pruning.scores import fingerprint
 from ranp.slimming import slim_model
@@ -45,6 +54,7 @@ Line = dict[str, float]
 
 LOSS = "loss"
 _SINGLE = "metric"
+_POLL_SECONDS = 0.5
 _END = object()
 
 logger = logging.getLogger("ranp")
@@ -234,11 +244,12 @@ class Loop:
         self.train, self.name = train, name
         self._alive: dict[str, Alive] = {}
         self._running: dict[str, Training] = {}
+        self._held: dict[str, ExitStack] = {}
         self._warned: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what another process needs; trainings under way stay here."""
-        return {**vars(self), "_running": {}}
+        return {**vars(self), "_running": {}, "_held": {}}
 
     def cell(self, alive: Alive, seed: int, check_ins: int | None = None) -> Cell:
         """Return the cell of a slim network's training.
@@ -283,6 +294,7 @@ class Loop:
         running.advance(cell["check_ins"])
         if cell["check_ins"] is None or running.ended:
             del self._running[key]
+            self._let_go(key)
         result = {
             "outcome": "trained" if running.diverged is None else "diverged",
             "curve": running.curve,
@@ -299,12 +311,52 @@ class Loop:
         goal = goal_of(running.curve[-1])
         return {**result, "goal": goal, "accuracy": running.curve[-1][goal]}
 
-    def run(self, alive: Alive, seed: int, check_ins: int) -> dict[str, Any]:
-        """Return the result of the first check-ins of a training; read off a whole run if any."""
-        cell = self.cell(alive, seed)
-        if self.store.missing([cell]):
+    def run(
+        self, trainings: Sequence[tuple[Alive, int]], check_ins: int
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the results of the first check-ins of some trainings, as they come.
+
+        Processes that share the store share the trainings out. Each goes on with those that it has
+        begun, for it alone can do so without beginning again; it begins what no other process has
+        begun, and waits for the rest.
+
+        Args:
+            trainings: Living channels of slim networks, and the seeds that they are trained with.
+            check_ins: How far they are trained; a result is read off a whole run if there is one.
+
+        Yields:
+            The number of a training, and its result.
+        """
+        left = dict(enumerate(trainings))
+        while left:
+            for number in sorted(left, key=lambda number: not self._has_begun(*left[number])):
+                found = self._first_check_ins(*left[number], check_ins)
+                if found is not None:
+                    del left[number]
+                    yield number, found
+                    break
+            else:
+                time.sleep(_POLL_SECONDS)
+
+    def _has_begun(self, alive: Alive, seed: int) -> bool:
+        return _key(self.cell(alive, seed)) in self._running
+
+    def _first_check_ins(self, alive: Alive, seed: int, check_ins: int) -> dict[str, Any] | None:
+        """Return the result of the first check-ins of a training; None if another process has it.
+
+        A process has a training from its beginning until it ends or is closed: it holds the
+        directory of the whole run.
+        """
+        cell = whole = self.cell(alive, seed)
+        if self.store.missing([whole]):
             cell = self.cell(alive, seed, check_ins)
-        found = _first_check_ins(self.store.require(cell, self), check_ins)
+            if self.store.missing([cell]) and self._hold(whole):
+                self.store.complete([cell], self)
+        if self.store.missing([cell]):
+            return None
+        result = self.store.result(cell)
+        assert result is not None
+        found = _cut(result, check_ins)
         if self.store.is_outdated(cell):
             self._warn(
                 "trainings in '%s' were computed by another version of the code; to train them "
@@ -320,6 +372,21 @@ class Loop:
             )
         return found
 
+    def _hold(self, whole: Cell) -> bool:
+        """Hold the directory of a whole run; return whether no other process does."""
+        key = _key(whole)
+        if key not in self._held:
+            with ExitStack() as stack:
+                directory = ensure_directory(self.store.place(whole))
+                if stack.enter_context(hold_directory(directory)) is not None:
+                    return False
+                self._held[key] = stack.pop_all()
+        return True
+
+    def _let_go(self, key: str) -> None:
+        if key in self._held:
+            self._held.pop(key).close()
+
     def _warn(self, message: str, *values: object) -> None:
         """Warn of something once, however many trainings it holds for."""
         if message not in self._warned:
@@ -330,9 +397,11 @@ class Loop:
         """End trainings that were stopped at a check-in: they hold networks and open files."""
         while self._running:
             self._running.popitem()[1].close()
+        while self._held:
+            self._held.popitem()[1].close()
 
 
-def _first_check_ins(result: Mapping[str, Any], check_ins: int) -> dict[str, Any]:
+def _cut(result: Mapping[str, Any], check_ins: int) -> dict[str, Any]:
     """Return the result that a training had when it came to a check-in."""
     curve = result["curve"][:check_ins]
     if len(curve) < check_ins:

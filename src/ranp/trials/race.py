@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from ranp.errors import UsageError, name_settings
 from ranp.files import write_sealed_json, write_text
 from ranp.fitting import TrainingStep
 from ranp.fitting.target import batch_like, no_loss
-from ranp.graph import ExampleInput
+from ranp.graph import Alive, ExampleInput
 from ranp.pipeline import Scoring, Target, Traced
 from ranp.pruning import Choice, Coupling, Forward
 from ranp.pruning.coupling import Floor
@@ -24,7 +24,15 @@ from ranp.resources.budgets import Amount, Budget, parse_budgets
 from ranp.slimming import Plan
 from ranp.trials.allocating import Allocation, Allocator, ScoreWith, make_allocator
 from ranp.trials.candidates import bring_to_budget, choose_candidates, refinements
-from ranp.trials.ladder import Ladder, Rung, Schedule, least_cost, make_schedule, parse_cost
+from ranp.trials.ladder import (
+    Entry,
+    Ladder,
+    Rung,
+    Schedule,
+    least_cost,
+    make_schedule,
+    parse_cost,
+)
 from ranp.trials.loops import (
     Build,
     Line,
@@ -34,6 +42,7 @@ from ranp.trials.loops import (
     refuse_all_diverged,
     training_name,
 )
+from ranp.trials.processes import Worker, helpers
 from ranp.trials.source_code import code_fingerprint
 from ranp.trials.store import Store
 
@@ -131,6 +140,51 @@ class RaceResult:
         return plain(self)
 
 
+@dataclass(frozen=True)
+class _Course:
+    """Trains the networks of a race as far as its ladder asks.
+
+    Attributes:
+        runs: Results so far, by network and whether it was trained with the second seed.
+    """
+
+    loop: Loop
+    schedule: Schedule
+    seed: int
+    networks: dict[str, Alive]
+    tell: Callable[[str], None]
+    runs: dict[Entry, dict[str, Any]] = field(default_factory=dict)
+
+    def curves(self, entries: Sequence[Entry], check_ins: int) -> list[Sequence[Line]]:
+        """Return what trainings yield at the first check-ins; tell of each that goes further."""
+        trainings = [(self.networks[name], self.seed + again) for name, again in entries]
+        found: dict[int, Sequence[Line]] = {}
+        for number, run in self.loop.run(trainings, check_ins):
+            found[number] = run["curve"]
+            self._keep(entries[number], run)
+        return [curve for _, curve in sorted(found.items())]
+
+    def _keep(self, entry: Entry, run: dict[str, Any]) -> None:
+        curve = run["curve"]
+        if entry in self.runs and len(curve) <= len(self.runs[entry]["curve"]):
+            return
+        self.runs[entry] = run
+        (name, again), done = entry, sum(len(run["curve"]) for run in self.runs.values())
+        value = run.get("reason") or _format_line(curve, len(curve))
+        reached = f"{name}, seed {self.seed + again}, at check-in {len(curve)}: {value}"
+        self.tell(f"{done} of at most {self.schedule.check_ins} check-ins; {reached}")
+
+
+def _climb(course: _Course) -> None:
+    """Help another process with a race up to its last rung."""
+    with closing(course.loop):
+        Ladder(course.schedule, course.curves).run(list(course.networks))
+
+
+def _say_nothing(text: str) -> None:
+    pass
+
+
 def _format_line(curve: Sequence[Line], check_ins: int) -> str:
     """Format what a training yielded at a check-in."""
     if not 0 < check_ins <= len(curve):
@@ -151,13 +205,15 @@ class Racing:
         cost: Most that a race may cost, as a share of the training that follows: 0.05, "5%".
         tell: Called with a line before candidates are chosen, with the stated cost before anything
             is trained, after every training, and at every rung.
+        jobs: Number of processes that train.
     """
 
     allocator: Allocator
     length: int
     candidates: Sequence[str] | None = None
     cost: Amount = DEFAULT_COST
-    tell: Callable[[str], None] = lambda text: None
+    tell: Callable[[str], None] = _say_nothing
+    jobs: int = 1
 
     def run(self, budget: Budget, seed: int) -> RaceResult:
         """Race the candidates at a budget."""
@@ -172,31 +228,20 @@ class Racing:
             self.tell(f"Left out, {name}: {reason}")
         schedule = make_schedule(len(allocations), self.length, cost)
         self.tell(self._stated(schedule, len(allocations)))
-        runs: dict[tuple[str, bool], dict[str, Any]] = {}
-
-        def curve(name: str, check_ins: int, again: bool) -> Sequence[Line]:
-            found = loop.run(allocations[name].alive, seed + again, check_ins)
-            curve: Sequence[Line] = found["curve"]
-            before = runs.get((name, again))
-            if before is None or len(curve) > len(before["curve"]):
-                runs[name, again] = found
-                done = sum(len(run["curve"]) for run in runs.values())
-                which = f"{name}, seed {seed + again}"
-                value = found.get("reason") or _format_line(curve, len(curve))
-                reached = f"{which}, at check-in {len(curve)}: {value}"
-                self.tell(f"{done} of at most {schedule.check_ins} check-ins; {reached}")
-            return curve
-
-        ladder = Ladder(schedule, curve, self._report_rung)
+        networks = {name: allocation.alive for name, allocation in allocations.items()}
+        course = _Course(loop, schedule, seed, networks, self.tell)
+        ladder, runs = Ladder(schedule, course.curves, self._report_rung), course.runs
+        helping = min(self.jobs, len(allocations)) - 1
         with closing(loop):
-            winner = ladder.run(list(allocations))
+            with helpers(helping, Worker(_climb), replace(course, tell=_say_nothing)):
+                winner = ladder.run(list(allocations))
             refuse_all_diverged(runs.values())
-            refined: dict[str, Allocation] = {}
             if schedule.refined:
                 network = allocations[winner]
                 refined = refinements(self.allocator, winner, network, budget, seed)
-            allocations |= refined
-            winner = ladder.refine(winner, list(refined))
+                allocations |= refined
+                networks |= {name: allocation.alive for name, allocation in refined.items()}
+                winner = ladder.refine(winner, list(refined))
         raced = [name for name in allocations if (name, False) in runs] or [winner]
         return RaceResult(
             winner=winner,
@@ -300,6 +345,7 @@ def race(
     floor: Floor | None = None,
     step: TrainingStep | None = None,
     out: str | Path = "out/race",
+    jobs: int = 1,
     tell: Callable[[str], None] = print,
 ) -> RaceResult:
     """Train several slim networks of the same cost for a short while, and return the best.
@@ -308,7 +354,8 @@ def race(
     far behind in the metric, then those with the higher training loss. The first candidate stays
     unless another is clearly ahead over two seeds: by a tenth of the metric, or by a tenth of the
     loss at no lower metric. Then a few refinements of the winner are tried. You can stop a race at
-    any time: the same call continues where it was.
+    any time: the same call continues where it was. Started several times, on machines with a common
+    file system, the processes share the work.
 
     Args:
         build: Function that returns the full network.
@@ -334,16 +381,22 @@ def race(
         floor: Minimum number of neurons in every layer, or "auto"; as in `prune` if None.
         step: How the network is trained, for a memory budget.
         out: Directory for the runs.
+        jobs: Number of processes that train, on this machine.
         tell: Called with a line of progress, and with the maximum cost before anything is trained.
     """
     check_loop(train, length, build)
     budgets = parse_budgets(budget)
     if len(budgets) != 1:
         raise UsageError(f"a race must have one budget, got {len(budgets)}")
+    if not isinstance(jobs, int) or jobs < 1:
+        raise UsageError(
+            f"jobs of a race must be a number of processes on this machine, got {jobs!r}; "
+            "on a cluster, start the race in several jobs, which share its trainings"
+        )
     store = Store(Path(out) / "cells", code=code_fingerprint(Racing, build, train))
     given: dict[str, Any] = {"score_with": score_with, "forward": forward, "name": name}
     given["example_input"] = example_input
     how: dict[str, Any] = {"lam": lam, "coupling": coupling, "floor": floor, "step": step}
     allocator = make_allocator(build, train, store, **given, **how)
     names = None if candidates == "default" else candidates
-    return Racing(allocator, length, names, cost, tell).run(budgets[0], seed)
+    return Racing(allocator, length, names, cost, tell, jobs).run(budgets[0], seed)
