@@ -187,8 +187,11 @@ def collect(store: Store, ledger: Ledger, only: str) -> None:
 def tables(ledger: Ledger, only: str) -> Iterator[str]:
     """Yield what is known of every comparison, as Markdown."""
     known = [each for each in chosen(only) if ledger.lines(*each)]
-    for resource in dict.fromkeys(budget.partition("=")[0] for _, budget in known):
-        yield from summary(ledger, [key for key in known if key[1].startswith(resource)])
+    together: dict[tuple[bool, str], list[tuple[str, str]]] = {}
+    for name, budget in known:
+        together.setdefault((name in LONG, budget.partition("=")[0]), []).append((name, budget))
+    for keys in together.values():
+        yield from summary(ledger, keys)
     yield from against_full(ledger, known)
     yield from races(ledger, known)
     yield from families(ledger, known)
@@ -198,7 +201,7 @@ def tables(ledger: Ledger, only: str) -> Iterator[str]:
 def summary(ledger: Ledger, known: Sequence[tuple[str, str]]) -> Iterator[str]:
     """Yield the race against the network thinned by hand, a row for each comparison.
 
-    Holm's correction is over all rows.
+    Holm's correction is over all rows: budgets of one resource, trainings of one length.
     """
     columns = (
         *("data", "budget", "seeds", *COMPARED, "race - ranp-f", "race - thin"),
