@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -250,5 +251,6 @@ def compare(
     def on_cell(cell: Cell, done: int, total: int) -> None:
         tell(f"run {done + 1} of {total}: {runs.names(cell)}, seed {cell['seed']}")
 
-    complete_cells(store, cells, allocator.loop, on_cell, jobs)
+    with closing(allocator.loop):  # one that is refused at a check-in is still open
+        complete_cells(store, cells, allocator.loop, on_cell, jobs)
     return LoopComparison(evaluate(runs, store))
