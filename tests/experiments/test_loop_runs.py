@@ -166,6 +166,9 @@ def test_the_reference_is_compared_under_its_name_also_where_another_is_the_same
         ({"seeds": 0}, "seeds must be at least 1, got 0"),
         ({"seeds": "3"}, "seeds must be at least 1, got '3'"),
         ({"budget": []}, "budget must name one resource"),
+        ({"budget": 0.1}, r"a budget must be amounts by resource, .* got 0\.1"),
+        ({"budget": [0.1]}, r"a budget must be amounts by resource, .* got 0\.1"),
+        ({"methods": "thin"}, r"methods must be a list of names, got 'thin'; write \['thin'\]"),
         ({"budget": {"flops": "20%", "params": "20%"}}, "or be a list of such budgets"),
     ],
 )

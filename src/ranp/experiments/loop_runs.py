@@ -218,7 +218,7 @@ def compare(
     check_loop(train, length, build)
     if not isinstance(seeds, int) or seeds < 1:
         raise UsageError(f"seeds must be at least 1, got {seeds!r}")
-    asked = [budget] if isinstance(budget, Mapping | str) else budget
+    asked: Sequence[Any] = budget if isinstance(budget, list | tuple) else [budget]
     if not asked or any(len(parse_budgets(each)) != 1 for each in asked):
         raise UsageError(
             "budget must name one resource, such as {'flops': '10%'}, or be a list of such budgets"
