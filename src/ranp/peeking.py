@@ -46,15 +46,7 @@ class Batches:
             called = called_with(model, forward, samples(self.first, slice(0, 1)))
             if called is not None:
                 return called
-        try:
-            x, _ = split_pair(self.first)
-        except UsageError as error:
-            if forward is None:
-                raise
-            raise UsageError(
-                "forward(model, batch) must call the model to tell what it takes, got a forward "
-                "that does not; call the model that it is given, or give an example_input"
-            ) from error
+        x = input_of_pair(self.first, forward)
         if not isinstance(x, Tensor):
             raise UsageError("give an example_input: the batch's input is not a single tensor")
         # A shape stands for floating-point numbers, on the model's device.
@@ -105,6 +97,20 @@ def called_with(model: nn.Module, forward: Forward, batch: Any) -> ExampleInput 
     finally:
         hook.remove()
     return None
+
+
+def input_of_pair(batch: Any, forward: Forward | None) -> Any:
+    """Return the input in a pair, of which alone a forward need not tell what the model takes."""
+    try:
+        x, _ = split_pair(batch)
+    except UsageError as error:
+        if forward is None:
+            raise
+        raise UsageError(
+            "forward(model, batch) must call the model to tell what it takes, got a forward "
+            "that does not; call the model that it is given, or give an example_input"
+        ) from error
+    return x
 
 
 def peek(loader: Iterable[Any] | None) -> Batches:

@@ -173,6 +173,10 @@ def forward(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
     return F.cross_entropy(output, batch["mask"]) + F.cross_entropy(deep, batch["mask"]) / 2
 
 
+def forward_of_a_part(model: TwoInputs, batch: dict[str, Tensor]) -> Tensor:
+    return F.cross_entropy(model.deep(model.first(batch["ct"])), batch["mask"])
+
+
 def train_two_inputs(model: nn.Module, seed: int) -> Iterator[dict[str, float]]:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for batch in named_batches() * 2:

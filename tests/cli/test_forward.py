@@ -111,6 +111,10 @@ def test_inspect_traces_what_a_forward_calls_the_network_with(ranp):
         ((*OWN, "--loss", f"{FACTORIES}:half_loss"), "give one of --loss and --forward"),
         (OWN[2:], "--forward is called with batches of your own; give --data"),
         (OWN[:2], "or a forward(model, batch)"),
+        (
+            (*OWN[:2], "--forward", f"{FACTORIES}:forward_of_a_part"),
+            "forward(model, batch) must call the model to tell what it takes",
+        ),
     ],
 )
 def test_what_a_forward_needs_is_said(ranp, options, message):

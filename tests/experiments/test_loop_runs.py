@@ -113,6 +113,22 @@ def test_methods_that_score_need_data(tmp_path: Path) -> None:
         run(tmp_path, score_with=None, example_input=SHAPE)
 
 
+def test_a_training_that_is_refused_at_a_check_in_is_closed(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def train(model: nn.Module, seed: int) -> Iterator[dict[str, float]]:
+        try:
+            yield {"accuracy": 0.5, "loss": 0.3}
+            yield {"accuracy": 0.5}
+        finally:
+            seen.append("closed")
+
+    with pytest.raises(UsageError, match="the same names at every check-in") as refused:
+        compare(build, train, methods=["thin"], seeds=1, example_input=SHAPE, out=tmp_path)
+    assert seen == ["closed"]
+    del refused  # kept until here, as whoever handles the error does
+
+
 def test_two_processes_give_the_same_runs(tmp_path: Path) -> None:
     one, _ = run(tmp_path / "one", methods=["thin", "power"], seeds=2)
     two, _ = run(tmp_path / "two", methods=["thin", "power"], seeds=2, jobs=2)
@@ -150,6 +166,9 @@ def test_the_reference_is_compared_under_its_name_also_where_another_is_the_same
         ({"seeds": 0}, "seeds must be at least 1, got 0"),
         ({"seeds": "3"}, "seeds must be at least 1, got '3'"),
         ({"budget": []}, "budget must name one resource"),
+        ({"budget": 0.1}, r"a budget must be amounts by resource, .* got 0\.1"),
+        ({"budget": [0.1]}, r"a budget must be amounts by resource, .* got 0\.1"),
+        ({"methods": "thin"}, r"methods must be a list of names, got 'thin'; write \['thin'\]"),
         ({"budget": {"flops": "20%", "params": "20%"}}, "or be a list of such budgets"),
     ],
 )

@@ -151,6 +151,25 @@ def test_an_interrupted_training_closes_what_it_opened() -> None:
     assert threading.active_count() == before
 
 
+def test_a_training_that_waits_is_ended_by_a_signal_too() -> None:
+    seen: list[str] = []
+
+    @ranp.reporting
+    def train(model: nn.Module, seed: int, report: Any) -> None:
+        try:
+            report(0.5)
+        finally:
+            seen.append("closed")
+
+    before = threading.active_count()
+    lines = train(toy.build(), 0)
+    next(lines)
+    with pytest.raises(KeyboardInterrupt):
+        lines.throw(KeyboardInterrupt)  # the signal comes just when it has reported
+    assert seen == ["closed"]
+    assert threading.active_count() == before
+
+
 def test_a_thread_has_the_default_device_of_the_one_that_races() -> None:
     @ranp.reporting
     def train(model: nn.Module, seed: int, report: Any) -> None:
@@ -196,6 +215,27 @@ def test_settings_of_a_partial_are_passed_on_and_part_of_the_name() -> None:
     after = partial(ranp.reporting(rated), rate=0.2)
     assert training_name(before) == training_name(after) == f"{__name__}:rated(rate=0.2)"
     assert list(before(toy.build(), 0)) == list(after(toy.build(), 0)) == [0.2]
+
+
+@ranp.reporting
+def rated_first(rate: float, model: nn.Module, seed: int, report: Any) -> None:
+    report(rate * (seed + 1))
+
+
+class Owner:
+    rate = 0.2
+
+    @ranp.reporting
+    def train(self, model: nn.Module, seed: int, report: Any) -> None:
+        report(self.rate * (seed + 1))
+
+
+@pytest.mark.parametrize("train", [partial(rated_first, 0.2), Owner().train])
+def test_a_training_may_be_a_method_or_have_settings_by_position(train: Any) -> None:
+    training = Training(train, toy.build, 1)
+    training.advance(None)
+    assert training.curve == [{"metric": 0.4}]
+    assert list(train(model=toy.build(), seed=0)) == [0.2]
 
 
 @pytest.mark.parametrize(

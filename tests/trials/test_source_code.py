@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+import ranp
 from ranp.experiments.cells import TrainingCells
 from ranp.experiments.reproduce.study import Study
 from ranp.trials.source_code import code_fingerprint
@@ -104,3 +106,13 @@ def test_cells_from_before_there_was_a_fingerprint_are_of_other_code(tmp_path):
     Store(tmp_path).complete([CELL], compute)
     assert Store(tmp_path, code="any").is_outdated(CELL)
     assert not Store(tmp_path).is_outdated(CELL)
+
+
+def test_the_code_of_a_decorated_function_is_that_of_its_module():
+    def rates(model, seed, report, rate, steps):
+        report(rate)
+
+    plain = code_fingerprint(rates)
+    decorated = ranp.reporting(partial(rates, rate=0.1))
+    assert code_fingerprint(decorated) == plain
+    assert code_fingerprint(partial(decorated, steps=3)) == plain

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -217,7 +218,7 @@ def compare(
     check_loop(train, length, build)
     if not isinstance(seeds, int) or seeds < 1:
         raise UsageError(f"seeds must be at least 1, got {seeds!r}")
-    asked = [budget] if isinstance(budget, Mapping | str) else budget
+    asked: Sequence[Any] = budget if isinstance(budget, list | tuple) else [budget]
     if not asked or any(len(parse_budgets(each)) != 1 for each in asked):
         raise UsageError(
             "budget must name one resource, such as {'flops': '10%'}, or be a list of such budgets"
@@ -251,5 +252,6 @@ def compare(
     def on_cell(cell: Cell, done: int, total: int) -> None:
         tell(f"run {done + 1} of {total}: {runs.names(cell)}, seed {cell['seed']}")
 
-    complete_cells(store, cells, allocator.loop, on_cell, jobs)
+    with closing(allocator.loop):  # one that is refused at a check-in is still open
+        complete_cells(store, cells, allocator.loop, on_cell, jobs)
     return LoopComparison(evaluate(runs, store))

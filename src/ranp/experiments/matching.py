@@ -70,6 +70,8 @@ def checked_methods(names: Sequence[str], also: Sequence[str] = ()) -> tuple[str
     Raises:
         UsageError: An unknown one, or none that prunes.
     """
+    if isinstance(names, str):
+        raise UsageError(f"methods must be a list of names, got '{names}'; write ['{names}']")
     for name in names:
         if name not in (FULL, *also):
             find_method(name, also=(FULL, *also))

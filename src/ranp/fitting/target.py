@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from ranp.fitting.training_step import TrainingStep
 from ranp.graph import ExampleInput
 from ranp.graph.known_values import Tiled
-from ranp.peeking import called_with, input_of
+from ranp.peeking import called_with, input_of, input_of_pair
 from ranp.pruning import Forward
 from ranp.pruning.batches import name_of
 from ranp.resources.measuring import zero_label_cross_entropy
@@ -92,6 +92,7 @@ def example_at(
         called = called_with(model, forward, sample)
         if called is not None:
             return called
+        input_of_pair(batch, forward)  # refused where nothing tells what the model takes
     return (1, *step.sample)
 
 

@@ -12,7 +12,6 @@ from threading import Event, Thread
 from typing import Any
 
 import torch
-from torch import nn
 
 from ranp.errors import UsageError
 from ranp.trials.loops import training_name
@@ -49,18 +48,22 @@ def reporting(train: Callable[..., object]) -> Callable[..., Generator[Any]]:
     through the trainer, so that whatever it opened is closed. One that is interrupted in between,
     as by Ctrl-C, is ended in the same way, wherever it is.
 
-    Further arguments can be set by `functools.partial`, before or after.
+    Further arguments can be set by `functools.partial`, before or after; methods can be decorated.
     """
     _check(train)
 
     @wraps(train)
-    def lines(model: nn.Module, seed: int, **settings: Any) -> Generator[Any]:
-        training = _Training(lambda report: train(model, seed, report, **settings))
+    def lines(*given: Any, **settings: Any) -> Generator[Any]:
+        by_name = [settings.pop(name) for name in ("model", "seed") if name in settings]
+        training = _Training(lambda report: train(*given, *by_name, report, **settings))
         try:
             while training.advance():
                 yield training.line
         except GeneratorExit:
             training.end()
+            raise
+        except BaseException:  # a signal, wherever it comes; or the training's own
+            training.interrupt()
             raise
         finally:
             training.ended.set()
@@ -138,12 +141,7 @@ class _Training:
             self._thread.start()
         else:
             self._to_train.put(None)
-        try:
-            reported = self._reported.get()
-        except BaseException:  # a signal
-            self._interrupt()
-            raise
-        if reported:
+        if self._reported.get():
             return True
         self._thread.join()
         if self._error is not None:
@@ -158,13 +156,14 @@ class _Training:
         if self._error is not None:
             raise self._error
 
-    def _interrupt(self) -> None:
-        """End the training in the middle of it, and wait until it has closed what it opened."""
-        self.ended.set()
-        ident, ended = ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(_Ended)
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ended)
-        self._to_train.put(None)  # it may have come to a report by now
-        self._thread.join(_CLOSING_SECONDS)
+    def interrupt(self) -> None:
+        """End the training wherever it is, and wait until it has closed what it opened."""
+        if self._thread.is_alive():
+            ident, ended = ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(_Ended)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ended)
+            self.ended.set()  # not before, or a report would end it once, and this once more
+            self._to_train.put(None)  # it may wait in a report
+            self._thread.join(_CLOSING_SECONDS)
 
     def _train(self, devices: _Devices) -> None:
         try:

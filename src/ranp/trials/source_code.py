@@ -26,9 +26,7 @@ def code_fingerprint(*objects: Any) -> str:
     with results, nor what only shows results.
     """
     found: dict[str, str] = {}
-    inner = map(inspect.unwrap, objects)
-    functions = (each.func if isinstance(each, partial) else each for each in inner)
-    waiting = [*(each.__module__ for each in functions), *loaded_modules()]
+    waiting = [*(_innermost(each).__module__ for each in objects), *loaded_modules()]
     seen: set[str] = set()  # most names are no modules, and come again and again
     while waiting:
         name = waiting.pop()
@@ -38,6 +36,12 @@ def code_fingerprint(*objects: Any) -> str:
             found[name], imported = _read(name, path)
             waiting += imported
     return sha256("\n".join(f"{name} {found[name]}" for name in sorted(found)))[:_DIGITS]
+
+
+def _innermost(function: Any) -> Any:
+    """Return what is inside of decorators and partials, however they are nested."""
+    inner = inspect.unwrap(function)
+    return _innermost(inner.func) if isinstance(inner, partial) else inner
 
 
 def _source(name: str) -> Path | None:
