@@ -129,6 +129,12 @@ def test_a_training_that_is_refused_at_a_check_in_is_closed(tmp_path: Path) -> N
     del refused  # kept until here, as whoever handles the error does
 
 
+@pytest.mark.parametrize("jobs", [0, 2.5, True, "pbs"])
+def test_jobs_that_make_no_sense_are_refused_at_once(tmp_path: Path, jobs: Any) -> None:
+    with pytest.raises(UsageError, match=f"jobs must be a positive number or slurm, got {jobs!r}"):
+        compare(build, train, jobs=jobs, example_input=SHAPE, out=tmp_path)
+
+
 def test_two_processes_give_the_same_runs(tmp_path: Path) -> None:
     one, _ = run(tmp_path / "one", methods=["thin", "power"], seeds=2)
     two, _ = run(tmp_path / "two", methods=["thin", "power"], seeds=2, jobs=2)

@@ -32,6 +32,13 @@ def parse_jobs(text: str) -> Jobs:
     return int(text)
 
 
+def check_jobs(jobs: Jobs) -> None:
+    """Refuse what is neither a number of processes nor a cluster's executor."""
+    is_count = isinstance(jobs, int) and not isinstance(jobs, bool) and jobs >= 1
+    if not is_count and jobs not in get_args(Cluster):
+        raise UsageError(f"jobs must be a positive number or slurm, got {jobs!r}")
+
+
 def complete_cells(
     store: Store,
     cells: Sequence[Cell],

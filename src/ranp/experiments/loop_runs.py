@@ -16,7 +16,7 @@ from ranp.display import plain
 from ranp.errors import UsageError
 from ranp.experiments.cells import FULL
 from ranp.experiments.evaluation import evaluate
-from ranp.experiments.jobs import Jobs, complete_cells
+from ranp.experiments.jobs import Jobs, check_jobs, complete_cells
 from ranp.experiments.matching import (
     REFERENCE,
     SAME_AT_A_BUDGET,
@@ -216,6 +216,7 @@ def compare(
         tell: Called with a line before each run, and for methods that cannot reach a budget.
     """
     check_loop(train, length, build)
+    check_jobs(jobs)
     if not isinstance(seeds, int) or seeds < 1:
         raise UsageError(f"seeds must be at least 1, got {seeds!r}")
     asked: Sequence[Any] = budget if isinstance(budget, list | tuple) else [budget]

@@ -150,7 +150,8 @@ class Training:
         if (goal_of(line), LOSS in line) != (goal_of(first), LOSS in first):
             raise UsageError(
                 "the training function must yield (or report) the same names at every check-in, "
-                f"got {', '.join(line)} after {', '.join(first)}; name them in one order"
+                f"got {', '.join(line)} after {', '.join(first)}; yield all of them each time, in "
+                "one order"
             )
         wrong = [name for name, value in line.items() if not math.isfinite(value)]
         if not wrong:

@@ -10,8 +10,9 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch
@@ -52,6 +53,18 @@ def helpers(count: int, worker: Worker, *arguments: Any) -> Iterator[None]:
         for number in range(1, 1 + count)
     ]
     try:
+        _start(processes)
+        yield
+    finally:
+        started = [process for process in processes if process.pid is not None]
+        for process in started:
+            process.terminate()  # a run in training stops at a checkpoint
+        for process in started:
+            process.join()
+
+
+def _start(processes: Sequence[BaseProcess]) -> None:
+    try:
         for process in processes:
             process.start()
     except OSError:
@@ -59,15 +72,9 @@ def helpers(count: int, worker: Worker, *arguments: Any) -> Iterator[None]:
     except Exception as error:  # pickle has many for what it cannot send
         raise UsageError(
             "with several jobs, other processes must find your functions by name, got "
-            f"{describe_failure(error)}; define them at the top level of a module, or use jobs=1"
+            f"{describe_failure(error)}; define them at the top level of a module, decorators "
+            "first and functools.partial last, or use jobs=1"
         ) from error
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.terminate()  # a run in training stops at a checkpoint
-        for process in processes:
-            process.join()
 
 
 def _device(number: int) -> str | None:
