@@ -78,7 +78,7 @@ def test_what_races_chose_and_cost_is_said(result):
     assert text.count("race chose") == 1
     assert (
         "race chose thin with seeds 0, 2 and weighted with seed 1, for at most 5 % of a training, "
-        "which the costs above leave out. With seed 1 no candidate of the race was seen to learn; "
+        "which the costs do not include. With seed 1 no candidate of the race was seen to learn; "
         "let it cost more."
     ) in text
 

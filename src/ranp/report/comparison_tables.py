@@ -100,7 +100,7 @@ def _about_races(row: Mapping[str, Any]) -> list[str]:
     most = 100 * max(race["spent"] for race in races.values())
     lines = [
         f"{row['method']} chose {' and '.join(chosen)}, for at most {most:.4g} % of a training, "
-        "which the costs above leave out."
+        "which the costs do not include."
     ]
     doubtful = [seed for seed, race in races.items() if caution(race)]
     if doubtful:
