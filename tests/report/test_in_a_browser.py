@@ -424,7 +424,7 @@ def test_a_reproduction_sorts_and_fits(browser, tmp_path, look):
 def test_names_of_candidates_stay_words_on_a_phone(browser, tmp_path):
     deep = {f"layer{number}": 64 for number in range(30)}
     race = {**RACE, "widths": dict.fromkeys(RACE["widths"], deep)}
-    write_text(tmp_path / "race.html", render_race(race))
+    write_text(tmp_path / "race.html", render_race(race, f"ranp race {'--budget flops=10% ' * 9}"))
     page = browser.open(tmp_path / "race.html", width=390, height=844)
     lines = page.run(
         "[...document.querySelectorAll('#candidates th:first-child')].map((cell) => {"
@@ -432,6 +432,8 @@ def test_names_of_candidates_stay_words_on_a_phone(browser, tmp_path):
         " return new Set([...range.getClientRects()].map((box) => box.top)).size; })"
     )
     assert len(lines) == 3 and max(lines) <= 2  # a name, and a star or an arrow
+    command = "document.querySelector('pre')"  # shown as a whole
+    assert page.run(f"{command}.scrollWidth - {command}.clientWidth") == 0
     assert page.run("document.documentElement.scrollWidth") <= 390
     check_quiet(page)
     page.close()
