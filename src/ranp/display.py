@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 MIB = 2**20
 """Bytes of a MiB, which the paper and our tables call MB."""
+
+_MOST_DIGITS = 8
 
 
 def html_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -34,6 +37,12 @@ def html_text(text: str) -> str:
     """Return text as HTML, spaces and lines as they are."""
     # Pages that notebooks are turned into have another font for what is in a cell's HTML.
     return f'<pre style="line-height: 1.2; font-family: monospace">{escape(text)}</pre>'
+
+
+def digits_for(value: float, least: int) -> int:
+    """Return the digits after the decimal point: more where numbers are small."""
+    more = 0 if value <= 0 else max(0, math.ceil(-math.log10(value)))
+    return min(least + more, _MOST_DIGITS)
 
 
 def plain(renderable: RenderableType, width: int = 80) -> str:

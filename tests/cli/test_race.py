@@ -37,6 +37,20 @@ def test_a_race_from_the_command_line_goes_on_and_ends_with_a_plan(ranp, tmp_pat
     assert {path: path.stat().st_mtime_ns for path in records} == records
 
 
+@pytest.mark.parametrize("rise", [0.0, 0.1])
+def test_a_race_in_which_nobody_learned_ends_with_a_caution(ranp, tmp_path, monkeypatch, rise):
+    def train(model, seed):
+        yield from ({"dice": number * rise, "loss": 1.0} for number in range(8))
+
+    monkeypatch.setattr(factories, "train", train)
+    arguments = (*RACE, "--candidates", "thin,power:0.5", "--train", f"{FACTORIES}:train")
+    outcome = ranp(*arguments, "--out", tmp_path)
+    assert outcome.code == 0, outcome.err
+    caution = "The dice has not risen: it is at most 0 at the last rung, and was up to 0 at the"
+    assert (f"Caution: {caution}" in outcome.err) == (not rise)
+    assert (caution in (tmp_path / "race.html").read_text("utf-8")) == (not rise)
+
+
 TWO = (
     *("--network", f"{FACTORIES}:TwoInputs", "--train", f"{FACTORIES}:train_two_inputs"),
     *("--data", f"{FACTORIES}:named_batches", "--forward", f"{FACTORIES}:forward"),

@@ -63,6 +63,26 @@ def test_two_names_of_a_network_are_said_where_both_are_compared(result):
     assert markdown(both).count("flat is the same network as layerwise at a given cost.") == 1
 
 
+def test_what_races_chose_and_cost_is_said(result):
+    first, *others = result["budgets"]
+    raced = next(row for row in first["rows"] if row["method"] == "ranp-f")
+    learned = [{"dice": 0.1}, {"dice": 0.2}]
+    races = [
+        {"winner": "thin", "spent": 0.04, "curves": {"thin": learned}},
+        {"winner": "weighted", "spent": 0.05, "curves": {"weighted": learned[::-1]}},
+        {"winner": "thin", "spent": 0.03, "curves": {"thin": learned}},
+    ]
+    runs = [{**run, "race": race} for run, race in zip(raced["runs"], races, strict=True)]
+    row = {**raced, "method": "race", "runs": runs}
+    text = markdown({**result, "budgets": [{**first, "rows": [*first["rows"], row]}, *others]})
+    assert text.count("race chose") == 1
+    assert (
+        "race chose thin with seeds 0, 2 and weighted with seed 1, for at most 5 % of a training, "
+        "which the costs do not include. With seed 1 no candidate of the race was seen to learn; "
+        "let it cost more."
+    ) in text
+
+
 def test_csv_holds_every_method_and_every_run(result):
     summary = list(csv.DictReader(io.StringIO(summary_csv(result))))
     assert len(summary) == 10

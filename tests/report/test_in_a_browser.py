@@ -12,12 +12,14 @@ from ranp.recording.explorer import explorable
 from ranp.report.comparison import Compared, Comparison, render_comparison
 from ranp.report.figures import draw_retained
 from ranp.report.page import write_report
+from ranp.report.race import render_race
 from ranp.report.reproduction import Reproduction, render_reproduction
 from ranp.report.table import Column, ComparisonTable, Figure, Row
 from ranp.report.terminal import percent
 from ranp.resources import count
 from tests.report.conftest import SCREENSHOTS
 from tests.report.networks import make_chooser, record_of
+from tests.report.test_race_page import RECORD as RACE
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;{{7*7}}\u2028"
 
@@ -415,5 +417,23 @@ def test_a_reproduction_sorts_and_fits(browser, tmp_path, look):
     assert page.run(drawn) == [3, 3]
     assert page.run("document.querySelectorAll('script').length") == 2
     assert page.run("document.querySelectorAll('img').length") == 1
+    check_quiet(page)
+    page.close()
+
+
+def test_names_of_candidates_stay_words_on_a_phone(browser, tmp_path):
+    deep = {f"layer{number}": 64 for number in range(30)}
+    race = {**RACE, "widths": dict.fromkeys(RACE["widths"], deep)}
+    write_text(tmp_path / "race.html", render_race(race, f"ranp race {'--budget flops=10% ' * 9}"))
+    page = browser.open(tmp_path / "race.html", width=390, height=844)
+    lines = page.run(
+        "[...document.querySelectorAll('#candidates th:first-child')].map((cell) => {"
+        " const range = document.createRange(); range.selectNodeContents(cell);"
+        " return new Set([...range.getClientRects()].map((box) => box.top)).size; })"
+    )
+    assert len(lines) == 3 and max(lines) <= 2  # a name, and a star or an arrow
+    command = "document.querySelector('pre')"  # shown as a whole
+    assert page.run(f"{command}.scrollWidth - {command}.clientWidth") == 0
+    assert page.run("document.documentElement.scrollWidth") <= 390
     check_quiet(page)
     page.close()

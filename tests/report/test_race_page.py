@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
-from ranp.report.race import render_race
+import pytest
+
+from ranp.report.race import caution, render_race
 
 RECORD = {
     "winner": "weighted",
@@ -56,3 +59,52 @@ def test_every_rung_is_marked_also_where_some_check_ins_say_less() -> None:
     charts = re.findall(r'<svg class="lines".*?</svg>', page, flags=re.DOTALL)
     assert [re.findall(r"rung \d", chart) for chart in charts] == [["rung 1", "rung 2"]] * 2
     assert re.search(r"<td[^>]*>0.5</td><td[^>]*></td>", page)  # weighted ends without a loss
+
+
+def _raced(**curves: list[float]) -> dict[str, Any]:
+    lines = {
+        name: [{"loss": 1.0, "dice": value} for value in curve] for name, curve in curves.items()
+    }
+    return {**RECORD, "curves": lines, "again": {}, "widths": {key: {"stem": 3} for key in curves}}
+
+
+@pytest.mark.parametrize(
+    ("record", "says"),
+    [
+        (RECORD, None),
+        # 0.25 is the mean of the second half, (0.3 + 0.2) / 2, which is above all first check-ins.
+        (_raced(thin=[0.2, 0.1, 0.3, 0.2], power=[0.24]), None),
+        (
+            _raced(thin=[0.2, 0.1, 0.3, 0.2], power=[0.26]),
+            "dice has not risen: it is at most 0.25 at the last rung, and was up to 0.26 at",
+        ),
+        (
+            _raced(thin=[0.0, 0.0], power=[0.0, 0.0]),
+            "at most 0 at the last rung, and was up to 0 at",
+        ),
+        # The one that rose has diverged before the last rung.
+        (_raced(thin=[0.1, 0.3, 0.3], power=[0.2, 0.1, 0.1, 0.1]), "at most 0.1 at the last rung"),
+        (_raced(thin=[0.5], power=[0.1]), "All candidates were judged at their first check-in"),
+        (_raced(thin=[]), None),
+    ],
+)
+def test_a_race_in_which_nobody_learned_says_so(record: dict[str, Any], says: str | None) -> None:
+    doubt = caution(record)
+    assert (doubt is None) == (says is None)
+    assert ('class="caution"' in render_race(record)) == (says is not None)
+    if says is not None:
+        assert re.search(says, str(doubt)) and "higher cost" in str(doubt)
+
+
+def test_a_single_candidate_has_learned_nothing_that_could_be_drawn() -> None:
+    page = render_race({**_raced(thin=[]), "rungs": [{"check_ins": 0}]})
+    assert "How they learned" not in page
+    assert "How they learned" in render_race(RECORD)
+
+
+def test_the_page_names_metrics_that_it_does_not_draw() -> None:
+    line = dict.fromkeys(["dice", "loss", "liver", "spleen", "kidney", "aorta"], 0.5)
+    page = render_race({**RECORD, "curves": {"thin": [line], "weighted": [line, line]}})
+    assert page.count('<svg class="lines"') == 4
+    assert "Not drawn: kidney, aorta." in page
+    assert "Not drawn" not in render_race(RECORD)

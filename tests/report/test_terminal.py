@@ -31,6 +31,28 @@ def test_totals_fit_in_80_columns():
     assert max(map(len, text.splitlines())) <= 80
 
 
+def test_totals_of_small_networks_are_not_rounded_to_nothing():
+    full = {"gflops": 0.0971, "param_mb": 3.43, "memory_mb": 2.91, "neurons": 730}
+    slim = {"gflops": 0.0029, "param_mb": 0.5312, "memory_mb": 0.93, "neurons": 283}
+    rows = [line.split() for line in plain(totals_table({"full": full, "slim": slim})).splitlines()]
+    assert rows[1] == ["full", "0.0971", "3.43", "2.91", "730"]
+    assert rows[2] == [
+        "slim",
+        "0.0029",
+        "3.0",
+        "%",
+        "0.53",
+        "15.5",
+        "%",
+        "0.93",
+        "32.0",
+        "%",
+        "283",
+        "38.8",
+        "%",
+    ]
+
+
 @pytest.mark.parametrize(("share", "filled"), [(0, 0), (1e-9, 1), (0.5, 4), (1, 8), (1.3, 8)])
 def test_bars_show_little_as_something_and_never_overflow(share, filled):
     assert plain(Bar(share, 8)) == "█" * filled + "░" * (8 - filled)

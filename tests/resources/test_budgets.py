@@ -112,6 +112,7 @@ def test_what_is_described_can_be_parsed_again(amount):
 def test_small_amounts_are_not_rounded_to_nothing():
     assert describe("memory", 8) == "8 B"  # who gives memory=8 means GiB, and sees why not
     assert describe("flops", 10) == "10 FLOPs"
+    assert describe("gflops", 0.002912) == "0.002912 GFLOPs"
 
 
 @given(st.text(max_size=12))

@@ -292,8 +292,13 @@ def test_a_race_in_which_every_training_diverges_has_no_winner(tmp_path: Path) -
 
 
 def test_a_race_says_who_is_left_out(tmp_path: Path) -> None:
-    _, lines = make_race(tmp_path, candidates=["thin", "thin"], example_input=SHAPE)
-    assert "Left out, thin: it is the same network as thin" in lines
+    _, lines = make_race(tmp_path, candidates=["thin", "layerwise"], example_input=SHAPE)
+    assert "Left out, layerwise: it is the same network as thin" in lines
+
+
+def test_a_candidate_races_once(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="must be different methods, got thin twice; name it once"):
+        make_race(tmp_path, candidates=["thin", "power:0.5", "thin"], example_input=SHAPE)
 
 
 class Residual(nn.Module):
@@ -412,6 +417,29 @@ def test_where_no_candidate_can_race_each_has_a_line_with_the_reason(tmp_path: P
     assert first == "no candidate can race:"
     assert [line.partition(" cannot ")[0] for line in reasons] == ["  thin", "  power:0.5"]
     assert all(" cannot reach 20 params" in line for line in reasons)
+
+
+def test_a_reason_that_holds_for_several_candidates_is_given_once(tmp_path: Path) -> None:
+    names = ["power:0.5", "power:-0.5", "power:0.25"]
+    with pytest.raises(InfeasibleError) as caught:
+        make_race(tmp_path, example_input=SHAPE, candidates=names, budget={"params": 20})
+    (reason,) = str(caught.value).splitlines()[1:]
+    assert reason.startswith("  power:0.5, power:-0.5, power:0.25 cannot reach 20 params, ")
+
+
+def test_layers_that_only_a_single_channel_is_left_for_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options: dict[str, Any] = {
+        "candidates": ["ranp-f", "power:0"], "score_with": score_with(), "floor": 1,
+    }  # fmt: skip
+    make_race(tmp_path, budget={"flops": "20%"}, **options)  # the floor "auto" reaches it
+    assert "single channel" not in caplog.text
+    found, _ = make_race(tmp_path, budget={"flops": "0.5%"}, **options)
+    assert min(found.widths["ranp-f"].values()) == 1
+    assert "ranp-f, power:0: some layers keep a single channel, since the budget is out of " in (
+        caplog.text
+    )
 
 
 RATES: list[float] = []

@@ -46,6 +46,7 @@ def command(
     You can stop it at any time; the same command continues. Started several times, on machines with
     a common file system, the processes share the trainings.
     """
+    from ranp.report.race import caution
     from ranp.resources.budgets import split_budgets
     from ranp.trials.race import race
 
@@ -68,7 +69,10 @@ def command(
             tell=output.say,
         )
     result.save(out, command_line())
-    output.show(result.to_dict(), result)
+    record = result.to_dict()
+    output.show(record, result)
+    if doubt := caution(record):
+        output.say(f"Caution: {doubt}")
     output.say(f"Written: {out / 'plan.json'}, race.json, race.html")
     output.say(f"Next: {following}")
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ranp.display import digits_for
 from ranp.errors import UsageError
 from ranp.report.charts import Point, scatter
-from ranp.report.rendering import digits_for, render
+from ranp.report.rendering import render
 
 COSTS = {
     "gflops": ("GFLOPs", "counted", 2),

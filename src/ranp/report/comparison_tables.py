@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -10,6 +10,7 @@ from rich.text import Text
 
 from ranp.display import MIB
 from ranp.report.comparison import Compared, Comparison
+from ranp.report.race import caution
 from ranp.report.table import csv_text, markdown_table
 from ranp.report.terminal import numbers, table
 
@@ -82,7 +83,38 @@ def sentences(section: Mapping[str, Any]) -> list[str]:
     # Comparisons of the version before are not against anything.
     against = [section.get(key, "") for key in ("against_full", "against_thin")]
     first = " ".join(filter(None, against))
-    return [*([first] if first else []), section["conclusion"], *section["cautions"], *same]
+    raced = [line for row in section["rows"] for line in _about_races(row)]
+    return [*([first] if first else []), section["conclusion"], *section["cautions"], *same, *raced]
+
+
+def _about_races(row: Mapping[str, Any]) -> list[str]:
+    """Return what the races of a row chose, what they cost, and which of them say little."""
+    races = {run["seed"]: run["race"] for run in row["runs"] if "race" in run}
+    if not races:
+        return []
+    winners = dict.fromkeys(race["winner"] for race in races.values())
+    chosen = [
+        f"{winner} with {_seeds(seed for seed, race in races.items() if race['winner'] == winner)}"
+        for winner in winners
+    ]
+    most = 100 * max(race["spent"] for race in races.values())
+    lines = [
+        f"{row['method']} chose {' and '.join(chosen)}, for at most {most:.4g} % of a training, "
+        "which the costs do not include."
+    ]
+    doubtful = [seed for seed, race in races.items() if caution(race)]
+    if doubtful:
+        lines.append(
+            f"With {_seeds(doubtful)} no candidate of the {row['method']} was seen to learn; "
+            "let it cost more."
+        )
+    return lines
+
+
+def _seeds(seeds: Iterable[int]) -> str:
+    """Return seeds by number, such as "seeds 0, 1"."""
+    numbers = list(map(str, seeds))
+    return f"{'seed' if len(numbers) == 1 else 'seeds'} {', '.join(numbers)}"
 
 
 def markdown(result: Result) -> str:

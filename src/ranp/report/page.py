@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ranp.display import MIB
+from ranp.display import MIB, digits_for
 from ranp.files import write_text
-from ranp.report.rendering import digits_for, figure, render, tails_of
+from ranp.report.rendering import figure, render, tails_of
 from ranp.report.runs import StoredRun, load_run
 from ranp.report.sections import (
     Stage,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -16,7 +15,6 @@ from markupsafe import Markup
 
 from ranp.report.terminal import percent as percent_of
 
-MOST_DIGITS = 8
 _ROOM = 22
 """Characters of a name that always fit, in a window 1,000 pixels wide."""
 
@@ -82,12 +80,6 @@ def code(text: str) -> Markup:
         for i, part in enumerate(parts)
     )
     return Markup().join(marked)
-
-
-def digits_for(value: float, least: int) -> int:
-    """Return the digits after the decimal point: more where numbers are small."""
-    more = 0 if value <= 0 else max(0, math.ceil(-math.log10(value)))
-    return min(least + more, MOST_DIGITS)
 
 
 def tails_of(names: Sequence[str]) -> dict[str, int]:

@@ -11,16 +11,16 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
 
-from ranp.display import MIB
+from ranp.display import MIB, digits_for
 from ranp.report.table import ComparisonTable
 
 Totals = Mapping[str, float]
 
 _COLUMNS = (
-    ("gflops", "GFLOPs", ".2f"),
-    ("param_mb", "params MB", ".2f"),
-    ("memory_mb", "memory MB", ".2f"),
-    ("neurons", "neurons", ",d"),
+    ("gflops", "GFLOPs", 2),
+    ("param_mb", "params MB", 2),
+    ("memory_mb", "memory MB", 2),
+    ("neurons", "neurons", 0),
 )
 
 
@@ -56,7 +56,10 @@ def folded(*headings: str) -> list[Column]:
 
 
 def totals_table(rows: Mapping[str, Totals], title: str | None = None) -> Table:
-    """Return networks side by side; all but the first with their shares of the first."""
+    """Return networks side by side; all but the first with their shares of the first.
+
+    Where the first one's figure is small, as on the page, there are more digits.
+    """
     result = table(
         "", title=title, caption="Counted at the traced input size, by the paper's rules."
     )
@@ -67,9 +70,9 @@ def totals_table(rows: Mapping[str, Totals], title: str | None = None) -> Table:
     reference = next(iter(rows.values()))
     for name, totals in rows.items():
         cells: list[str] = []
-        for key, _, form in _COLUMNS:
-            value = totals[key]
-            cells.append(format(int(value) if form == ",d" else value, form))
+        for key, _, least in _COLUMNS:
+            value, digits = totals[key], digits_for(reference[key], least) if least else 0
+            cells.append(format(value, f".{digits}f") if digits else f"{int(value):,}")
             if len(rows) > 1:
                 left = percent(value, reference[key], 1) if reference[key] else "100.0 %"
                 cells.append("" if totals is reference else left)

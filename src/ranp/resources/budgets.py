@@ -132,7 +132,7 @@ _TABLE = (
         "flops in units of 1e9",
         {"": 1},
         "5",
-        lambda value: f"{value:.2f} GFLOPs",
+        lambda value: f"{value:{'.2f' if value >= 1 else '.4g'}} GFLOPs",
         layer_costs=_per_layer("flops"),
         total=lambda costs: costs.gflops,
         shrinks_with_input=True,

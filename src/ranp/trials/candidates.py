@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ranp.errors import InfeasibleError, UsageError
+from ranp.errors import InfeasibleError, UsageError, first_of, name_settings
+from ranp.graph import ChannelGraph
 from ranp.pruning import Choice, Method, find_method, resource_variants
-from ranp.pruning.allocation import proportional, thin_layers, tilted_weights
+from ranp.pruning.allocation import (
+    proportional,
+    single_neuron_layers,
+    thin_layers,
+    tilted_weights,
+)
 from ranp.resources.budgets import Budget
 from ranp.trials.allocating import Allocation, Allocator, Unreachable
 
 THIN = "thin"
+
+logger = logging.getLogger("ranp")
 
 DEFAULT_CANDIDATES = (
     *("ranp-f", "weighted", THIN, "power:-0.25", "power:0.25"),
@@ -38,6 +47,9 @@ def choose_candidates(
     if isinstance(names, str) or (names is not None and not names):
         raise UsageError(f"candidates must be a list of names, got {names!r}")
     wanted = default_candidates(budget) if names is None else names
+    twice = next((name for name in wanted if wanted.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"candidates must be different methods, got {twice} twice; name it once")
     choices = [allocator.choice(name, budget, seed) for name in wanted]
     if names is None and not allocator.has_data:
         choices = [choice for choice in choices if not choice.method.needs_data]
@@ -76,10 +88,34 @@ def bring_to_budget(
         names[place] = name
         allocations[name] = found
     if not allocations:
-        reasons = "".join(f"\n  {reason}" for reason in left_out.values())
-        raise InfeasibleError(f"no candidate can race:{reasons}")
+        raise InfeasibleError(f"no candidate can race:{_each_once(left_out)}")
     order = [choice.method.name for choice in choices]
-    return {name: allocations[name] for name in order if name in allocations}, left_out
+    kept = {name: allocations[name] for name in order if name in allocations}
+    _warn_of_single_channels(loop.graph, kept)
+    return kept, left_out
+
+
+def _warn_of_single_channels(graph: ChannelGraph, allocations: Mapping[str, Allocation]) -> None:
+    """Warn of candidates that keep layers with one channel, as the budget leaves no more."""
+    names = [name for name, each in allocations.items() if single_neuron_layers(graph, each.alive)]
+    if names:
+        logger.warning(
+            "%s: some layers keep a single channel, since the budget is out of reach with %s; "
+            "no training can open such a layer again, so allow a larger budget",
+            first_of(names, 3),
+            name_settings(floor="auto"),
+        )
+
+
+def _each_once(left_out: Mapping[str, str]) -> str:
+    """Return a line for every reason; those that hold for several names are given once.
+
+    A reason begins with the name that it is of.
+    """
+    names: dict[str, list[str]] = {}
+    for name, reason in left_out.items():
+        names.setdefault(reason.removeprefix(f"{name} "), []).append(name)
+    return "".join(f"\n  {', '.join(held)} {reason}" for reason, held in names.items())
 
 
 def refinements(
