@@ -213,7 +213,7 @@ def test_what_ranp_tells_is_heard_and_nnunets_noise_is_not(trainers, capsys, rec
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "Scoring 2 batches of Dataset007_Cells 3d_fullres, fold 0."
     of_race = re.compile(
-        r"Bringing \d+ candidates|Left out, |Race of|\d+ of at most \d+ check-ins; |Rung at"
+        r"Bringing \d+ candidates|Left out, |Race of|\d+ of at most \d+ check-ins; |Rung at|Caution"
     )
     assert [line for line in said[1:] if not of_race.match(line)] == []
     assert bool(said[1:]) == (method == "race")

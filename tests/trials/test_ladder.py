@@ -55,7 +55,7 @@ def test_candidates_are_left_out_where_the_cost_does_not_allow_all() -> None:
 
 
 def test_a_cost_that_allows_no_race_is_refused_with_one_that_does() -> None:
-    with pytest.raises(UsageError, match=r"at least 0\.4, .*got 0\.05; give that, or yield more"):
+    with pytest.raises(UsageError, match=r"at least 40 % .* two .*, and 120 % for all 5, got 5 %;"):
         make_schedule(5, length=10, cost=0.05)
 
 
@@ -88,12 +88,30 @@ def test_the_loss_decides_among_those_whose_metric_is_near_the_best() -> None:
 
 
 def test_a_metric_below_zero_is_compared_by_its_distance_from_the_best() -> None:
-    curves = {"a": lines(-1.0, loss=0.9), "b": lines(-1.05, loss=0.5), "c": lines(-1.2, loss=0.1)}
+    curves = {
+        "a": lines(-3.0, -1.0, loss=0.9),
+        "b": lines(-3.0, -1.05, loss=0.5),
+        "c": lines(-3.0, -1.2, loss=0.1),
+    }
     assert standing(curves) == ["b", "a", "c"]
 
 
 def test_a_class_that_is_missed_weighs_more_than_a_hair_of_loss() -> None:
-    assert standing({"a": lines(0.41, loss=0.59), "b": lines(0.78, loss=0.60)}) == ["b", "a"]
+    curves = {"a": lines(0.2, 0.41, loss=0.59), "b": lines(0.2, 0.78, loss=0.60)}
+    assert standing(curves) == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    "at_last", [[], [0.10], [0.12]], ids=["one check-in", "it fell", "another began higher"]
+)
+def test_a_metric_that_has_not_risen_leaves_it_to_the_loss(at_last: list[float]) -> None:
+    curves = {
+        "a": lines(0.11, *at_last, loss=2.6),
+        "b": lines(0.09, *[value - 0.05 for value in at_last], loss=2.4),
+        "c": lines(0.12, *at_last, loss=2.5),
+    }
+    assert standing(curves) == ["b", "c", "a"]
+    assert not clearly_ahead(curves["c"], curves["b"])
 
 
 def test_of_equal_metrics_the_smaller_loss_counts() -> None:
@@ -112,13 +130,13 @@ def test_what_diverged_comes_last() -> None:
 @pytest.mark.parametrize(
     ("curve", "other", "ahead"),
     [
-        (lines(0.80), lines(0.71), True),  # by more than a tenth: 0.80 - 0.08 = 0.72
-        (lines(0.80), lines(0.73), False),
+        (lines(0.2, 0.80), lines(0.2, 0.71), True),  # by more than a tenth: 0.80 - 0.08 = 0.72
+        (lines(0.2, 0.80), lines(0.2, 0.73), False),
         (lines(0.80, loss=0.6), lines(0.80, loss=0.7), True),  # the loss by more than 0.07
         (lines(0.80, loss=0.64), lines(0.80, loss=0.7), False),
         (lines(0.79, loss=0.3), lines(0.80, loss=0.7), False),  # sure of itself, and no better
-        (lines(0.80, loss=0.9), lines(0.71, loss=0.7), True),
-        (lines(-1.0), lines(-1.2), True),
+        (lines(0.2, 0.80, loss=0.9), lines(0.2, 0.71, loss=0.7), True),
+        (lines(-3.0, -1.0), lines(-3.0, -1.2), True),
         (lines(0.1, 0.1), lines(0.9), True),  # the other one diverged
         ([], [], False),
     ],
@@ -146,7 +164,8 @@ class Fixed:
     def curve(self, name: str, check_ins: int, again: bool) -> list[dict[str, float]]:
         trained = self.again if again else self.trained
         trained[name] = max(check_ins, trained.get(name, 0))
-        return lines(*[self.metrics[again][name]] * check_ins)
+        metric = self.metrics[again][name]
+        return lines(metric / 2, *[metric] * (check_ins - 1))
 
 
 def test_the_best_wins_and_the_others_stop_where_they_are_dropped() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from torch import nn
 
 from ranp.errors import UsageError
 from ranp.graph import build_graph
-from ranp.trials.loops import Loop, Training
+from ranp.trials.loops import Loop, Training, check_loop
+from ranp.trials.reporting import reporting
 from ranp.trials.store import Store
 
 SHAPE = (1, 1, 8, 8)
@@ -130,6 +132,29 @@ def test_what_a_process_has_begun_is_taken_over_when_it_ends(tmp_path: Path) -> 
     first.close()  # as the system does when a process ends
     assert train_to(second, 0, 2)["curve"][:1] == begun
     assert counting.begun == [0, 0]
+
+
+def unseeded(model: nn.Module) -> Iterator[float]:
+    yield 0.5
+
+
+@pytest.mark.parametrize(
+    ("train", "taken"), [(unseeded, r"unseeded\(model\)"), (build, r"build\(\)")]
+)
+def test_a_training_takes_a_model_and_a_seed(train: Any, taken: str) -> None:
+    with pytest.raises(UsageError, match=f"must take a model and a seed, got {taken}; let it be"):
+        check_loop(train, 10)
+
+
+def with_rate(model: nn.Module, seed: int, rate: float) -> Iterator[float]:
+    yield rate
+
+
+@pytest.mark.parametrize(
+    "train", [partial(with_rate, rate=0.1), reporting(lambda model, seed, report: None)]
+)
+def test_what_takes_them_otherwise_is_a_training_too(train: Any) -> None:
+    check_loop(train, 10)
 
 
 def test_a_whole_run_is_read_not_trained_again(tmp_path: Path) -> None:

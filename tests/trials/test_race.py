@@ -22,7 +22,7 @@ from ranp.resources.budgets import parse_budgets
 from ranp.trials import candidates
 from ranp.trials.allocating import Allocation, make_allocator
 from ranp.trials.loops import training_name
-from ranp.trials.race import race
+from ranp.trials.race import caution, race
 from ranp.trials.store import Store
 from tests.toy import SHAPE, batch, build, check_ins, score_with
 
@@ -105,6 +105,34 @@ def test_processes_share_a_race(ruled: tuple[Path, Any], tmp_path: Path) -> None
     )  # fmt: skip
     assert len(list(pids.iterdir())) == 2
     assert together.to_dict() | {"cpu_seconds": 0} == alone.to_dict() | {"cpu_seconds": 0}
+
+
+def dice(*values: float) -> list[dict[str, float]]:
+    return [{"loss": 1.0, "dice": value} for value in values]
+
+
+@pytest.mark.parametrize(
+    ("curves", "says"),
+    [
+        # 0.25 is the mean of the second half, (0.3 + 0.2) / 2, which is above all first check-ins.
+        ([dice(0.2, 0.1, 0.3, 0.2), dice(0.24)], None),
+        (
+            [dice(0.2, 0.1, 0.3, 0.2), dice(0.26)],
+            "dice has not risen: it is at most 0.25 at the last rung, and was up to 0.26 at the",
+        ),
+        ([dice(0.0, 0.0), dice(0.0, 0.0)], "at most 0 at the last rung, and was up to 0 at the"),
+        # The one that rose has diverged before the last rung.
+        ([dice(0.1, 0.3, 0.3), dice(0.2, 0.1, 0.1, 0.1)], "at most 0.1 at the last rung"),
+        ([dice(0.5), dice(0.1)], "All candidates were judged at their first check-in"),
+        ([[]], None),
+        ([], None),
+    ],
+)
+def test_a_race_in_which_nobody_learned_says_so(curves: Any, says: str | None) -> None:
+    found = caution(curves)
+    assert (found is None) == (says is None)
+    if says is not None:
+        assert says in str(found) and "higher cost" in str(found)
 
 
 def test_values_that_only_some_check_ins_have_are_left_out(tmp_path: Path) -> None:
@@ -346,7 +374,7 @@ def test_a_cost_that_allows_no_race_is_refused_before_anything_is_scored(tmp_pat
     def never(output: Tensor, target: Tensor) -> Tensor:
         raise AssertionError("scored")
 
-    with pytest.raises(UsageError, match=r"cost must be at least 0\.2, which is what a race"):
+    with pytest.raises(UsageError, match=r"cost must be at least 20 % of the training"):
         make_race(tmp_path, cost=0.1, score_with=(score_with()[0], never))
 
 

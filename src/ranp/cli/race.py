@@ -46,7 +46,6 @@ def command(
     You can stop it at any time; the same command continues. Started several times, on machines with
     a common file system, the processes share the trainings.
     """
-    from ranp.report.race import caution
     from ranp.resources.budgets import split_budgets
     from ranp.trials.race import race
 
@@ -69,10 +68,7 @@ def command(
             tell=output.say,
         )
     result.save(out, command_line())
-    record = result.to_dict()
-    output.show(record, result)
-    if doubt := caution(record):
-        output.say(f"Caution: {doubt}")
+    output.show(result.to_dict(), result)
     output.say(f"Written: {out / 'plan.json'}, race.json, race.html")
     output.say(f"Next: {following}")
 

@@ -10,7 +10,6 @@ from rich.text import Text
 
 from ranp.display import MIB
 from ranp.report.comparison import Compared, Comparison
-from ranp.report.race import caution
 from ranp.report.table import csv_text, markdown_table
 from ranp.report.terminal import numbers, table
 
@@ -102,7 +101,7 @@ def _about_races(row: Mapping[str, Any]) -> list[str]:
         f"{row['method']} chose {' and '.join(chosen)}, for at most {most:.4g} % of a training, "
         "which the costs do not include."
     ]
-    doubtful = [seed for seed, race in races.items() if caution(race)]
+    doubtful = [seed for seed, race in races.items() if race.get("caution")]
     if doubtful:
         lines.append(
             f"With {_seeds(doubtful)} no candidate of the {row['method']} was seen to learn; "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
 from ranp.report.charts import LineChart, line_chart
@@ -11,37 +10,6 @@ from ranp.report.rendering import render
 
 _DRAWN = 4
 """Metrics that are drawn: the one that counts, and those yielded next to it."""
-
-
-def caution(record: Mapping[str, Any]) -> str | None:
-    """Return why a race says little, in a sentence; None if candidates have learned by its end.
-
-    They have if the metric that counts is higher at the last rung than any of them had it at the
-    first check-in: an untrained network has some of it by chance. At the last rung it is the mean
-    over the second half of the check-ins, by which the race is decided.
-    """
-    curves = [curve for curve in record["curves"].values() if curve]
-    if not curves:
-        return None  # a single candidate, which is not trained
-    metric = next(name for name in curves[0][0] if name != "loss")
-    last = max(map(len, curves))
-    early = max(curve[0][metric] for curve in curves)
-    late = [
-        fmean(line[metric] for line in curve[last // 2 :]) for curve in curves if len(curve) == last
-    ]
-    more = "race at a higher cost"
-    if last == 1:
-        return (
-            "All candidates were judged at their first check-in, which does not tell whether they "
-            f"have learned anything yet; {more}, or yield more often."
-        )
-    if max(late) > early:
-        return None
-    return (
-        f"The {metric} has not risen: it is at most {max(late):.3g} at the last rung, and was up "
-        f"to {early:.3g} at the first check-in. Do not rely on this choice: {more}, or see whether "
-        "the full network learns with this loop."
-    )
 
 
 def render_race(record: Mapping[str, Any], command: str | None = None) -> str:
@@ -55,7 +23,7 @@ def render_race(record: Mapping[str, Any], command: str | None = None) -> str:
         crumb="race",
         title=f"{record['winner']} wins the race",
         why=record["why"],
-        caution=caution(record),
+        caution=record["caution"],
         facts=[
             ("cost", f"{100 * record['spent']:.4g} % of the training that follows"),
             ("announced maximum", f"{100 * record['stated']:.4g} %"),

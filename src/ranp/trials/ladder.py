@@ -24,7 +24,7 @@ trained already is not trained again.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -111,9 +111,10 @@ def make_schedule(candidates: int, length: int, cost: float) -> Schedule:
             spare = allowed - Schedule(rungs, 0, length).check_ins
             if spare >= 0:
                 return _extend(rungs, spare, length)
+    two, everyone = (f"{100 * least_cost(each, length):g} %" for each in (2, candidates))
     raise UsageError(
-        f"cost must be at least {least_cost(2, length)}, which is what a race of two "
-        f"candidates takes of the training, got {cost:g}; give that, or yield more often"
+        f"cost must be at least {two} of the training for a race of two candidates, and "
+        f"{everyone} for all {candidates}, got {100 * cost:g} %; give that, or yield more often"
     )
 
 
@@ -149,30 +150,56 @@ def standing(curves: Mapping[str, Sequence[Line]]) -> list[str]:
 
     The training loss decides: it averages over every sample since the last check-in, and with one
     seed all candidates meet the same ones. A metric that early is that of a few cases, so it only
-    tells who is clearly behind: by more than a tenth of the best one, as where a class is missed.
-    Both are means over the second half of the check-ins. A training that says no loss is judged by
-    its metric alone. Trainings that diverged, and so ended before the others, come last.
+    tells who is clearly behind, once it has risen: by more than a tenth of the best one, as where a
+    class is missed. Both are means over the second half of the check-ins. A training that says no
+    loss is judged by its metric alone. Trainings that diverged, and so ended before the others,
+    come last.
     """
     longest = max(curves.values(), key=len)
     goal = goal_of(longest[-1]) if longest else LOSS
     goals = {name: _recent(curve, goal) for name, curve in curves.items()}
     losses = {name: _recent(curve, LOSS) for name, curve in curves.items()}
-    best = max(goals.values())
+    best, risen = max(goals.values()), has_risen(curves.values())
 
     def key(name: str) -> tuple[bool, bool, float, float]:
         diverged = len(curves[name]) < len(longest)
-        return diverged, best - goals[name] > _CLEAR * abs(best), losses[name], -goals[name]
+        behind = risen and best - goals[name] > _CLEAR * abs(best)
+        return diverged, behind, losses[name], -goals[name]
 
     return sorted(curves, key=key)
+
+
+def has_risen(curves: Collection[Sequence[Line]]) -> bool:
+    """Return whether the metric tells more than luck.
+
+    An untrained network has some of it by chance, and may lose that when it begins to learn. So the
+    metric tells something once it is above what any training had at its first check-in.
+    """
+    first, now = best_metrics(curves)
+    return now > first
+
+
+def best_metrics(curves: Collection[Sequence[Line]]) -> tuple[float, float]:
+    """Return the best metric at the first check-in, and the best of those that went farthest.
+
+    The latter are means over the second half of the check-ins.
+    """
+    begun = [curve for curve in curves if curve]
+    if not begun:
+        return 0.0, 0.0
+    goal, farthest = goal_of(begun[0][0]), max(map(len, begun))
+    now = max(_recent(curve, goal) for curve in begun if len(curve) == farthest)
+    return max(curve[0][goal] for curve in begun), now
 
 
 def clearly_ahead(curve: Sequence[Line], other: Sequence[Line]) -> bool:
     """Return whether a training is so far ahead of another that luck does not explain it.
 
-    Either its metric is higher by more than a tenth, or its loss is lower by more than a tenth and
-    its metric is no lower. (A loss alone says how fast a network becomes sure of itself, which
-    depends on the width of what its last layer reads.) All are means over the second half of the
-    check-ins. What diverged is ahead of nothing, and behind everything that did not.
+    Either the metric has risen and its own is higher by more than a tenth, or its loss is lower by
+    more than a tenth and its metric is no lower. (A loss alone says how fast a network becomes sure
+    of itself, which depends on the width of what its last layer reads.) All are means over the
+    second half of the check-ins. What diverged is ahead of nothing, and behind everything that did
+    not.
     """
     if len(curve) != len(other):
         return len(curve) > len(other)
@@ -181,9 +208,9 @@ def clearly_ahead(curve: Sequence[Line], other: Sequence[Line]) -> bool:
     goal = goal_of(curve[-1])
     metric, its_metric = _recent(curve, goal), _recent(other, goal)
     loss, its_loss = _recent(curve, LOSS), _recent(other, LOSS)
-    return metric - its_metric > _CLEAR * abs(metric) or (
-        metric >= its_metric and its_loss - loss > _CLEAR * abs(its_loss)
-    )
+    if has_risen([curve, other]) and metric - its_metric > _CLEAR * abs(metric):
+        return True
+    return metric >= its_metric and its_loss - loss > _CLEAR * abs(its_loss)
 
 
 def _mean_curve(curves: Sequence[Sequence[Line]]) -> list[Line]:

@@ -30,7 +30,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,16 @@ def check_loop(train: Train, length: int | None, build: Build | None = None) -> 
     """Refuse what is no training function, no number of check-ins, or no factory of networks."""
     if not callable(train):
         raise UsageError(f"train must be a function train(model, seed), got {type(train).__name__}")
+    with suppress(ValueError):  # a few built-in functions have no signature
+        signature = inspect.signature(train, follow_wrapped=False)
+        try:
+            signature.bind(None, 0)
+        except TypeError as error:
+            name = training_name(train).partition(":")[2]
+            raise UsageError(
+                f"train must take a model and a seed, got {name}({', '.join(signature.parameters)})"
+                "; let it be train(model, seed), and set other arguments by functools.partial"
+            ) from error
     is_whole = isinstance(length, int) and not isinstance(length, bool)
     if length is not None and not (is_whole and length > 0):
         raise UsageError(

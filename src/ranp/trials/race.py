@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -29,6 +29,7 @@ from ranp.trials.ladder import (
     Ladder,
     Rung,
     Schedule,
+    best_metrics,
     least_cost,
     make_schedule,
     parse_cost,
@@ -39,6 +40,7 @@ from ranp.trials.loops import (
     Loop,
     Train,
     check_loop,
+    goal_of,
     refuse_all_diverged,
     training_name,
 )
@@ -50,6 +52,9 @@ RACE = "race"
 
 DEFAULT_COST = 0.05
 """Most that a race costs, as a share of the training that follows."""
+
+_SHOWN = 2
+"""Values of a check-in that are shown in the terminal, such as the metric and the loss."""
 
 
 @dataclass(frozen=True)
@@ -108,11 +113,17 @@ class RaceResult:
         better = [name for name, dropped in self.refined.items() if dropped is None]
         return f"{reason}{f'; {better[-1]} beats it over both' if better else ''}."
 
+    @property
+    def caution(self) -> str | None:
+        """Why the race says little, in a sentence; None if its candidates have learned."""
+        return caution(list(self.curves.values()))
+
     def to_dict(self) -> dict[str, Any]:
         """Return all but the network as plain values, for JSON."""
         fields = {name: value for name, value in vars(self).items() if name != "allocation"}
-        rungs = [asdict(rung) for rung in self.rungs]
-        return {"schema": 1, "kind": "race", **fields, "rungs": rungs, "why": self.why}
+        fields["rungs"] = [asdict(rung) for rung in self.rungs]
+        sentences = {"why": self.why, "caution": self.caution}
+        return {"schema": 1, "kind": "race", **fields, **sentences}
 
     def save(self, directory: str | Path, command: str | None = None) -> Path:
         """Write the winner's plan, the race's record and its page into a directory."""
@@ -126,18 +137,47 @@ class RaceResult:
 
     def __rich__(self) -> RenderableType:
         """Return the standing as a table."""
-        reached = numbers(*(f"check-in {rung.check_ins}" for rung in self.rungs))
+        rungs = [rung.check_ins for rung in self.rungs if rung.check_ins]
         cost = f"The race cost {100 * self.spent:.4g} % of a training."
-        title = f"{self.winner} wins: {self.why} {cost}"
-        rows = table("candidate", *reached, "neurons of each layer", title=title)
+        title = " ".join(filter(None, (f"{self.winner} wins:", self.why, cost, self.caution)))
+        lines = (line for curve in self.curves.values() for line in curve[:1])
+        names = list(next(lines, {}))[:_SHOWN]
+        caption = f"At the check-ins: {', '.join(names)}." if names else None
+        columns = numbers(*(f"check-in {check_ins}" for check_ins in rungs))
+        rows = table("candidate", *columns, "neurons of each layer", title=title, caption=caption)
         for name, widths in self.widths.items():
-            values = [_format_line(self.curves[name], rung.check_ins) for rung in self.rungs]
-            rows.add_row(name, *values, " ".join(map(str, widths.values())))
+            curve = self.curves[name]
+            reached = [
+                ", ".join(f"{curve[at - 1][each]:.3g}" for each in names)
+                if at <= len(curve)
+                else ""
+                for at in rungs
+            ]
+            rows.add_row(name, *reached, " ".join(map(str, widths.values())))
         return rows
 
     def __str__(self) -> str:
         """Return the same as text."""
         return plain(self)
+
+
+def caution(curves: Collection[Sequence[Line]]) -> str | None:
+    """Return why trainings say little of their networks; None if they say enough, or are none."""
+    first, now = best_metrics(curves)
+    farthest = max(map(len, curves), default=0)
+    if farthest == 0 or now > first:
+        return None
+    if farthest == 1:
+        return (
+            "All candidates were judged at their first check-in, which does not tell whether they "
+            "have learned anything yet; race at a higher cost, or yield more often."
+        )
+    goal = next(goal_of(curve[0]) for curve in curves if curve)
+    return (
+        f"The {goal} has not risen: it is at most {now:.3g} at the last rung, and was up to "
+        f"{first:.3g} at the first check-in. Do not rely on this choice: race at a higher cost, or "
+        "see whether the full network learns with this loop."
+    )
 
 
 @dataclass(frozen=True)
@@ -170,7 +210,8 @@ class _Course:
             return
         self.runs[entry] = run
         (name, again), done = entry, sum(len(run["curve"]) for run in self.runs.values())
-        value = run.get("reason") or _format_line(curve, len(curve))
+        shown = list(curve[-1].items())[:_SHOWN] if curve else []
+        value = run.get("reason") or ", ".join(f"{name} {value:.3g}" for name, value in shown)
         reached = f"{name}, seed {self.seed + again}, at check-in {len(curve)}: {value}"
         self.tell(f"{done} of at most {self.schedule.check_ins} check-ins; {reached}")
 
@@ -183,15 +224,6 @@ def _climb(course: _Course) -> None:
 
 def _say_nothing(text: str) -> None:
     pass
-
-
-def _format_line(curve: Sequence[Line], check_ins: int) -> str:
-    """Format what a training yielded at a check-in."""
-    if not 0 < check_ins <= len(curve):
-        return ""
-    return ", ".join(
-        f"{name} {value:.3g}" for name, value in list(curve[check_ins - 1].items())[:2]
-    )
 
 
 @dataclass
@@ -243,7 +275,7 @@ class Racing:
                 networks |= {name: allocation.alive for name, allocation in refined.items()}
                 winner = ladder.refine(winner, list(refined))
         raced = [name for name in allocations if (name, False) in runs] or [winner]
-        return RaceResult(
+        result = RaceResult(
             winner=winner,
             allocation=allocations[winner],
             rungs=tuple(ladder.rungs),
@@ -258,6 +290,9 @@ class Racing:
             spent=sum(len(run["curve"]) for run in runs.values()) / self.length,
             cpu_seconds=sum(run["cpu_seconds"] for run in runs.values()),
         )
+        if result.caution is not None:
+            self.tell(f"Caution: {result.caution}")
+        return result
 
     def _report_rung(self, rung: Rung) -> None:
         if not rung.check_ins:
@@ -351,11 +386,11 @@ def race(
     """Train several slim networks of the same cost for a short while, and return the best.
 
     All candidates are brought to the budget. On every rung the worse half is dropped: first those
-    far behind in the metric, then those with the higher training loss. The first candidate stays
-    unless another is clearly ahead over two seeds: by a tenth of the metric, or by a tenth of the
-    loss at no lower metric. Then a few refinements of the winner are tried. You can stop a race at
-    any time: the same call continues where it was. Started several times, on machines with a common
-    file system, the processes share the work.
+    far behind in the metric, once it has risen, then those with the higher training loss. The first
+    candidate stays unless another is clearly ahead over two seeds: by a tenth of the metric, or by
+    a tenth of the loss at no lower metric. Then a few refinements of the winner are tried. You can
+    stop a race at any time: the same call continues where it was. Started several times, on
+    machines with a common file system, the processes share the work.
 
     Args:
         build: Function that returns the full network.
