@@ -139,7 +139,7 @@ class RaceResult:
         """Return the standing as a table."""
         rungs = [rung.check_ins for rung in self.rungs if rung.check_ins]
         cost = f"The race cost {100 * self.spent:.4g} % of a training."
-        title = " ".join(filter(None, (f"{self.winner} wins:", self.why, cost, self.caution)))
+        title = f"{self.winner} wins: {self.why} {cost}"
         lines = (line for curve in self.curves.values() for line in curve[:1])
         names = list(next(lines, {}))[:_SHOWN]
         caption = f"At the check-ins: {', '.join(names)}." if names else None
