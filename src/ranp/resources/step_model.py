@@ -2,17 +2,17 @@
 
 What a step allocates and frees, and in which order, does not depend on how many channels live; the
 sizes do. A trial network with another width in every layer, beside the full one, shows which
-dimension of which tensor follows which channels (two, where layers are so narrow that one does not
-tell them apart). So the sizes of all tensors, and the workspace of kernels, follow for any choice
-of channels.
+dimension of which tensor follows which channels (several, where layers are so narrow, or groups of
+a group norm so few, that one does not tell them apart). So the sizes of all tensors, and the
+workspace of kernels, follow for any choice of channels.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import cycle, product
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,10 @@ Dim = tuple[int, int]
 
 
 _DRAWS = 64
-"""How many trial networks are drawn to find one that tells all channels apart."""
+"""How many times trial networks are drawn to find some that tell all channels apart."""
+
+_MOST_TRIALS = 6
+"""How many of them are simulated at most."""
 
 
 class NotAProduct(Exception):
@@ -131,7 +134,7 @@ class StepModel:
     def of(
         cls, graph: ChannelGraph, predict: Callable[[Alive], TrainingMemory], step: StepSettings
     ) -> StepModel:
-        """Learn from the full network and a trial network or two.
+        """Learn from the full network and as many trial networks as it takes.
 
         Raises:
             NotAProduct: The step allocates something that does not follow from channels.
@@ -273,13 +276,16 @@ def _arrays(graph: ChannelGraph) -> Iterator[Ints]:
 
 
 def _trials(graph: ChannelGraph, arrays: Sequence[Ints]) -> list[Alive]:
-    """Return the full network, and those whose widths tell all channels of one width apart."""
+    """Return the full network, and as few others as tell all channels apart by their widths.
+
+    Raises `NotAProduct` if that takes too many.
+    """
     contents = [_content(array) for array in arrays]
-    for seed in range(_DRAWS):
-        full, *others = _draw(graph, seed)
-        if _tells_apart((full, others[0]), arrays, contents):
-            return [full, others[0]]
-    return _draw(graph, 0)
+    for number, seed in product(range(1, _MOST_TRIALS + 1), range(_DRAWS)):
+        trials = _draw(graph, seed, number)
+        if _tells_apart(graph, trials, arrays, contents):
+            return trials
+    raise NotAProduct("no trial networks tell all channels apart")
 
 
 def _content(array: Ints) -> tuple[bytes, bytes]:
@@ -289,7 +295,10 @@ def _content(array: Ints) -> tuple[bytes, bytes]:
 
 
 def _tells_apart(
-    trials: Sequence[Alive], arrays: Sequence[Ints], contents: Sequence[tuple[bytes, bytes]]
+    graph: ChannelGraph,
+    trials: Sequence[Alive],
+    arrays: Sequence[Ints],
+    contents: Sequence[tuple[bytes, bytes]],
 ) -> bool:
     """Return whether counts in some networks, or multiples of them, are those of one array only."""
     seen: dict[tuple[int, ...], tuple[bytes, bytes]] = {}
@@ -297,17 +306,23 @@ def _tells_apart(
         counts = [int(alive[array].sum()) for alive in trials]
         common = math.gcd(*counts) or 1
         key = tuple(count // common for count in counts)
-        if len(set(key)) > 1 and seen.setdefault(key, content) != content:
+        if len(set(key)) == 1:
+            if graph.removable[array].any():
+                return False  # it would be taken for a constant
+        elif seen.setdefault(key, content) != content:
             return False
     return True
 
 
-def _draw(graph: ChannelGraph, seed: int) -> list[Alive]:
-    """Return the full network, and two whose layers of one width have other widths each."""
+def _draw(graph: ChannelGraph, seed: int, number: int) -> list[Alive]:
+    """Return the full network, and others in which layers of one width have other widths each.
+
+    A single one has all layers pruned, the first ones of a width each to another one. Layers of two
+    classes of channels are then alike: more networks than one may keep all channels of a layer.
+    """
     random = np.random.default_rng(seed)
-    trials = [graph.all_alive() for _ in range(3)]
-    orders: dict[int, NDArray[np.int64]] = {}
-    seen: Counter[int] = Counter()
+    trials = [graph.all_alive() for _ in range(1 + number)]
+    orders: dict[int, Iterator[int]] = {}
     for neurons in {
         layer.neurons.tobytes(): layer.neurons for layer in graph.layers.values()
     }.values():
@@ -315,12 +330,14 @@ def _draw(graph: ChannelGraph, seed: int) -> list[Alive]:
         most = len(classes) - 1
         if most < 1:
             continue
-        if most not in orders:
-            orders[most] = np.stack([1 + random.permutation(most) for _ in range(2)])
-        turn = seen[most]
-        seen[most] += 1
-        trials[1][classes[orders[most][0, turn % most] :]] = False
-        trials[2][classes[orders[most][1, (turn + turn // most) % most] :]] = False
+        if number == 1:
+            if most not in orders:
+                orders[most] = cycle((1 + random.permutation(most)).tolist())
+            widths = [next(orders[most])]
+        else:
+            widths = random.integers(1, most + 1, number, endpoint=True).tolist()
+        for alive, width in zip(trials[1:], widths, strict=True):
+            alive[classes[width:]] = False
     for alive in trials:
         for name in graph.empty_layers(alive):
             alive[graph.layers[name].neurons[0]] = True
