@@ -87,6 +87,41 @@ def test_the_peak_of_any_choice_is_that_of_a_simulated_step(build, device, optio
     assert rescaled.peak(choices[0]) == predict(choices[0], smaller).peak
 
 
+class Gated(nn.Module):
+    """Attention gates: layers that keep a single channel are not broadcast over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv3d(1, 3, 3, padding=1)
+        self.second = nn.Conv3d(3, 3, 3, padding=1)
+        self.gates = nn.ModuleList([nn.Conv3d(3, 1, 1), nn.Conv3d(3, 1, 1)])
+        self.head = nn.Conv3d(3, 2, 1)
+
+    def forward(self, x):
+        for layer, gate in zip((self.first, self.second), self.gates, strict=True):
+            x = layer(x)
+            x = x * torch.sigmoid(gate(x))
+        return self.head(x)
+
+
+def test_where_a_single_channel_runs_other_operations_wider_layers_are_learnt_from():
+    model = Gated()
+    graph = build_graph(model, (1, *SHAPE[1:]))
+
+    def predict(alive):
+        slim = slim_meta_copy(model, graph, alive)
+        return predict_training_memory(slim, SHAPE, loss=loss, device="cuda")
+
+    with pytest.raises(NotAProduct, match="other operations"):
+        StepModel.of(graph, predict, StepSettings(device="cuda"))
+    step = StepModel.of(graph, predict, StepSettings(device="cuda"), least=2)
+    alive = graph.all_alive()
+    alive[graph.layers["first"].neurons[2:]] = False
+    assert step.covers(alive) and step.peak(alive) == predict(alive).peak
+    alive[graph.layers["first"].neurons[1]] = False
+    assert not step.covers(alive)
+
+
 def test_what_follows_no_channels_is_refused():
     model = nn.Sequential(nn.Conv3d(1, 16, 1), nn.Conv3d(16, 1, 1))
     graph = build_graph(model, (1, 1, 4, 4, 4))

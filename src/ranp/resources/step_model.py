@@ -117,6 +117,7 @@ class StepModel:
         learnt: Numbers of the storages of learnt parameters.
         margin: Bytes to be added for a loss that is not counted.
         step: How the network is trained.
+        least: The fewest living channels that it was learnt from.
     """
 
     arrays: tuple[Ints, ...]
@@ -129,18 +130,26 @@ class StepModel:
     learnt: Ints
     margin: int
     step: StepSettings
+    least: int
 
     @classmethod
     def of(
-        cls, graph: ChannelGraph, predict: Callable[[Alive], TrainingMemory], step: StepSettings
+        cls,
+        graph: ChannelGraph,
+        predict: Callable[[Alive], TrainingMemory],
+        step: StepSettings,
+        least: int = 1,
     ) -> StepModel:
         """Learn from the full network and as many trial networks as it takes.
+
+        A single channel is broadcast where several are not, as in attention gates: then other
+        operations run, and a model is learnt from layers of at least 2 channels.
 
         Raises:
             NotAProduct: The step allocates something that does not follow from channels.
         """
         arrays = tuple(_arrays(graph))
-        trials = _trials(graph, arrays)
+        trials = _trials(graph, arrays, least)
         memories = [predict(alive) for alive in trials]
         logs = [memory.log for memory in memories]
         events = [_in_order(log.events) for log in logs]
@@ -161,6 +170,7 @@ class StepModel:
             np.array(logs[0].learnt, dtype=np.int64),
             memories[0].loss_margin,
             step,
+            least,
         )
 
     def rescaled(self, memory: TrainingMemory) -> StepModel:
@@ -185,9 +195,16 @@ class StepModel:
             margin=memory.loss_margin,
         )
 
+    def covers(self, alive: Alive) -> bool:
+        """Return whether layers are no narrower than those that it was learnt from."""
+        return self.least == 1 or not ((self._counts(alive) < self.least) & (self.full > 1)).any()
+
+    def _counts(self, alive: Alive) -> Ints:
+        return np.array([*(alive[array].sum() for array in self.arrays), 1], dtype=np.int64)
+
     def peak(self, alive: Alive) -> int:
-        """Return the predicted peak of a step with some living channels."""
-        counts = np.array([*(alive[array].sum() for array in self.arrays), 1], dtype=np.int64)
+        """Return the predicted peak of a step with some living channels, if it covers these."""
+        counts = self._counts(alive)
         exact = self.items * (self.factors * counts[self.widths]).prod(axis=1)
         optimizer, device = self.step.optimizer, self.step.device
         block = WORKSPACES[device].block
@@ -275,14 +292,14 @@ def _arrays(graph: ChannelGraph) -> Iterator[Ints]:
     yield from {dim.tobytes(): dim for dim in dims if dim is not None}.values()
 
 
-def _trials(graph: ChannelGraph, arrays: Sequence[Ints]) -> list[Alive]:
+def _trials(graph: ChannelGraph, arrays: Sequence[Ints], least: int) -> list[Alive]:
     """Return the full network, and as few others as tell all channels apart by their widths.
 
     Raises `NotAProduct` if that takes too many.
     """
     contents = [_content(array) for array in arrays]
     for number, seed in product(range(1, _MOST_TRIALS + 1), range(_DRAWS)):
-        trials = _draw(graph, seed, number)
+        trials = _draw(graph, seed, number, least)
         if _tells_apart(graph, trials, arrays, contents):
             return trials
     raise NotAProduct("no trial networks tell all channels apart")
@@ -314,7 +331,7 @@ def _tells_apart(
     return True
 
 
-def _draw(graph: ChannelGraph, seed: int, number: int) -> list[Alive]:
+def _draw(graph: ChannelGraph, seed: int, number: int, least: int) -> list[Alive]:
     """Return the full network, and others in which layers of one width have other widths each.
 
     A single one has all layers pruned, the first ones of a width each to another one. Layers of two
@@ -330,12 +347,13 @@ def _draw(graph: ChannelGraph, seed: int, number: int) -> list[Alive]:
         most = len(classes) - 1
         if most < 1:
             continue
+        lowest = min(least, most)
         if number == 1:
             if most not in orders:
-                orders[most] = cycle((1 + random.permutation(most)).tolist())
+                orders[most] = cycle((lowest + random.permutation(most + 1 - lowest)).tolist())
             widths = [next(orders[most])]
         else:
-            widths = random.integers(1, most + 1, number, endpoint=True).tolist()
+            widths = random.integers(lowest, most + 1, number, endpoint=True).tolist()
         for alive, width in zip(trials[1:], widths, strict=True):
             alive[classes[width:]] = False
     for alive in trials:
