@@ -38,6 +38,16 @@ class Normalised(nn.Module):
         return [self.heads[0](y), self.heads[1](deep)]
 
 
+def few_groups():
+    """Layers of two classes of channels, and one of four: those are all widths they can have."""
+    widths = (1, 16, 16, 16, 32)
+    layers = [
+        nn.Sequential(nn.Conv3d(a, b, 3, padding=1), nn.GroupNorm(8, b), nn.ReLU())
+        for a, b in pairwise(widths)
+    ]
+    return nn.Sequential(*layers, nn.Conv3d(32, 3, 1))
+
+
 def loss(output):
     outputs = output if isinstance(output, list) else [output]
     return sum(F.cross_entropy(o, o.new_zeros(o[:, 0].shape, dtype=torch.long)) for o in outputs)
@@ -57,6 +67,7 @@ def random_choice(graph, seed):
         pytest.param(Normalised, "cpu", {}, marks=pytest.mark.slow),
         (Normalised, "cuda", {"precision": "16", "recompute": True}),
         (lambda: UNet3D(1, 3, levels=2, base_width=6), "cpu", {"recompute": True}),
+        (few_groups, "cuda", {}),
     ],
 )
 def test_the_peak_of_any_choice_is_that_of_a_simulated_step(build, device, options):
@@ -76,6 +87,41 @@ def test_the_peak_of_any_choice_is_that_of_a_simulated_step(build, device, optio
     assert rescaled.peak(choices[0]) == predict(choices[0], smaller).peak
 
 
+class Gated(nn.Module):
+    """Attention gates: layers that keep a single channel are not broadcast over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv3d(1, 3, 3, padding=1)
+        self.second = nn.Conv3d(3, 3, 3, padding=1)
+        self.gates = nn.ModuleList([nn.Conv3d(3, 1, 1), nn.Conv3d(3, 1, 1)])
+        self.head = nn.Conv3d(3, 2, 1)
+
+    def forward(self, x):
+        for layer, gate in zip((self.first, self.second), self.gates, strict=True):
+            x = layer(x)
+            x = x * torch.sigmoid(gate(x))
+        return self.head(x)
+
+
+def test_where_a_single_channel_runs_other_operations_wider_layers_are_learnt_from():
+    model = Gated()
+    graph = build_graph(model, (1, *SHAPE[1:]))
+
+    def predict(alive):
+        slim = slim_meta_copy(model, graph, alive)
+        return predict_training_memory(slim, SHAPE, loss=loss, device="cuda")
+
+    with pytest.raises(NotAProduct, match="other operations"):
+        StepModel.of(graph, predict, StepSettings(device="cuda"))
+    step = StepModel.of(graph, predict, StepSettings(device="cuda"), least=2)
+    alive = graph.all_alive()
+    alive[graph.layers["first"].neurons[2:]] = False
+    assert step.covers(alive) and step.peak(alive) == predict(alive).peak
+    alive[graph.layers["first"].neurons[1]] = False
+    assert not step.covers(alive)
+
+
 def test_what_follows_no_channels_is_refused():
     model = nn.Sequential(nn.Conv3d(1, 16, 1), nn.Conv3d(16, 1, 1))
     graph = build_graph(model, (1, 1, 4, 4, 4))
@@ -92,7 +138,7 @@ def test_what_follows_no_channels_is_refused():
 
 
 @pytest.mark.parametrize(("width", "simulated"), [(40, 2), (5, 3)])
-def test_a_second_trial_is_simulated_only_where_one_does_not_tell_layers_apart(width, simulated):
+def test_more_trials_are_simulated_only_where_one_does_not_tell_layers_apart(width, simulated):
     sizes = pairwise((1, *[width] * 6, 1))
     model = nn.Sequential(*(nn.Conv3d(a, b, 3, padding=1) for a, b in sizes))
     graph = build_graph(model, (1, 1, 4, 4, 4))

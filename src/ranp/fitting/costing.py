@@ -104,8 +104,9 @@ class Costing:
         return False
 
     def is_computed(self, step: TrainingStep, resources: Sequence[str]) -> bool:
-        """Return whether figures are computed, in no time; what is simulated takes a while."""
-        return "memory" not in resources or self._models.get(step) is not None
+        """Return whether all figures are computed, in no time; what is simulated takes a while."""
+        model = self._models.get(step)
+        return "memory" not in resources or (model is not None and model.least == 1)
 
     def _peak(self, alive: Alive, step: TrainingStep) -> int:
         """Return the peak of a training step: computed where it is known how, else simulated."""
@@ -115,7 +116,7 @@ class Costing:
         if step not in self._models:
             self._models[step] = self._model(step)
         model = self._models[step]
-        if model is None:
+        if model is None or not model.covers(alive):
             return self.memory(alive, step).peak
         return self._corrected(model.peak(alive), step)
 
@@ -128,8 +129,9 @@ class Costing:
         for known in filter(None, self._models.values()):
             with suppress(NotAProduct):
                 return known.rescaled(full)
-        with suppress(NotAProduct):
-            return StepModel.of(graph, lambda trial: self.memory(trial, step), step)
+        for least in (1, 2):
+            with suppress(NotAProduct):
+                return StepModel.of(graph, lambda trial: self.memory(trial, step), step, least)
         return None
 
     def _costs(self, alive: Alive, sample: tuple[int, ...]) -> Costs:

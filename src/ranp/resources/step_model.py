@@ -2,17 +2,17 @@
 
 What a step allocates and frees, and in which order, does not depend on how many channels live; the
 sizes do. A trial network with another width in every layer, beside the full one, shows which
-dimension of which tensor follows which channels (two, where layers are so narrow that one does not
-tell them apart). So the sizes of all tensors, and the workspace of kernels, follow for any choice
-of channels.
+dimension of which tensor follows which channels (several, where layers are so narrow, or groups of
+a group norm so few, that one does not tell them apart). So the sizes of all tensors, and the
+workspace of kernels, follow for any choice of channels.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import cycle, product
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,10 @@ Dim = tuple[int, int]
 
 
 _DRAWS = 64
-"""How many trial networks are drawn to find one that tells all channels apart."""
+"""How many times trial networks are drawn to find some that tell all channels apart."""
+
+_MOST_TRIALS = 6
+"""How many of them are simulated at most."""
 
 
 class NotAProduct(Exception):
@@ -114,6 +117,7 @@ class StepModel:
         learnt: Numbers of the storages of learnt parameters.
         margin: Bytes to be added for a loss that is not counted.
         step: How the network is trained.
+        least: The fewest living channels that it was learnt from.
     """
 
     arrays: tuple[Ints, ...]
@@ -126,18 +130,26 @@ class StepModel:
     learnt: Ints
     margin: int
     step: StepSettings
+    least: int
 
     @classmethod
     def of(
-        cls, graph: ChannelGraph, predict: Callable[[Alive], TrainingMemory], step: StepSettings
+        cls,
+        graph: ChannelGraph,
+        predict: Callable[[Alive], TrainingMemory],
+        step: StepSettings,
+        least: int = 1,
     ) -> StepModel:
-        """Learn from the full network and a trial network or two.
+        """Learn from the full network and as many trial networks as it takes.
+
+        A single channel is broadcast where several are not, as in attention gates: then other
+        operations run, and a model is learnt from layers of at least 2 channels.
 
         Raises:
             NotAProduct: The step allocates something that does not follow from channels.
         """
         arrays = tuple(_arrays(graph))
-        trials = _trials(graph, arrays)
+        trials = _trials(graph, arrays, least)
         memories = [predict(alive) for alive in trials]
         logs = [memory.log for memory in memories]
         events = [_in_order(log.events) for log in logs]
@@ -158,6 +170,7 @@ class StepModel:
             np.array(logs[0].learnt, dtype=np.int64),
             memories[0].loss_margin,
             step,
+            least,
         )
 
     def rescaled(self, memory: TrainingMemory) -> StepModel:
@@ -182,9 +195,16 @@ class StepModel:
             margin=memory.loss_margin,
         )
 
+    def covers(self, alive: Alive) -> bool:
+        """Return whether layers are no narrower than those that it was learnt from."""
+        return self.least == 1 or not ((self._counts(alive) < self.least) & (self.full > 1)).any()
+
+    def _counts(self, alive: Alive) -> Ints:
+        return np.array([*(alive[array].sum() for array in self.arrays), 1], dtype=np.int64)
+
     def peak(self, alive: Alive) -> int:
-        """Return the predicted peak of a step with some living channels."""
-        counts = np.array([*(alive[array].sum() for array in self.arrays), 1], dtype=np.int64)
+        """Return the predicted peak of a step with some living channels, if it covers these."""
+        counts = self._counts(alive)
         exact = self.items * (self.factors * counts[self.widths]).prod(axis=1)
         optimizer, device = self.step.optimizer, self.step.device
         block = WORKSPACES[device].block
@@ -272,14 +292,17 @@ def _arrays(graph: ChannelGraph) -> Iterator[Ints]:
     yield from {dim.tobytes(): dim for dim in dims if dim is not None}.values()
 
 
-def _trials(graph: ChannelGraph, arrays: Sequence[Ints]) -> list[Alive]:
-    """Return the full network, and those whose widths tell all channels of one width apart."""
+def _trials(graph: ChannelGraph, arrays: Sequence[Ints], least: int) -> list[Alive]:
+    """Return the full network, and as few others as tell all channels apart by their widths.
+
+    Raises `NotAProduct` if that takes too many.
+    """
     contents = [_content(array) for array in arrays]
-    for seed in range(_DRAWS):
-        full, *others = _draw(graph, seed)
-        if _tells_apart((full, others[0]), arrays, contents):
-            return [full, others[0]]
-    return _draw(graph, 0)
+    for number, seed in product(range(1, _MOST_TRIALS + 1), range(_DRAWS)):
+        trials = _draw(graph, seed, number, least)
+        if _tells_apart(graph, trials, arrays, contents):
+            return trials
+    raise NotAProduct("no trial networks tell all channels apart")
 
 
 def _content(array: Ints) -> tuple[bytes, bytes]:
@@ -289,7 +312,10 @@ def _content(array: Ints) -> tuple[bytes, bytes]:
 
 
 def _tells_apart(
-    trials: Sequence[Alive], arrays: Sequence[Ints], contents: Sequence[tuple[bytes, bytes]]
+    graph: ChannelGraph,
+    trials: Sequence[Alive],
+    arrays: Sequence[Ints],
+    contents: Sequence[tuple[bytes, bytes]],
 ) -> bool:
     """Return whether counts in some networks, or multiples of them, are those of one array only."""
     seen: dict[tuple[int, ...], tuple[bytes, bytes]] = {}
@@ -297,17 +323,23 @@ def _tells_apart(
         counts = [int(alive[array].sum()) for alive in trials]
         common = math.gcd(*counts) or 1
         key = tuple(count // common for count in counts)
-        if len(set(key)) > 1 and seen.setdefault(key, content) != content:
+        if len(set(key)) == 1:
+            if graph.removable[array].any():
+                return False  # it would be taken for a constant
+        elif seen.setdefault(key, content) != content:
             return False
     return True
 
 
-def _draw(graph: ChannelGraph, seed: int) -> list[Alive]:
-    """Return the full network, and two whose layers of one width have other widths each."""
+def _draw(graph: ChannelGraph, seed: int, number: int, least: int) -> list[Alive]:
+    """Return the full network, and others in which layers of one width have other widths each.
+
+    A single one has all layers pruned, the first ones of a width each to another one. Layers of two
+    classes of channels are then alike: more networks than one may keep all channels of a layer.
+    """
     random = np.random.default_rng(seed)
-    trials = [graph.all_alive() for _ in range(3)]
-    orders: dict[int, NDArray[np.int64]] = {}
-    seen: Counter[int] = Counter()
+    trials = [graph.all_alive() for _ in range(1 + number)]
+    orders: dict[int, Iterator[int]] = {}
     for neurons in {
         layer.neurons.tobytes(): layer.neurons for layer in graph.layers.values()
     }.values():
@@ -315,12 +347,15 @@ def _draw(graph: ChannelGraph, seed: int) -> list[Alive]:
         most = len(classes) - 1
         if most < 1:
             continue
-        if most not in orders:
-            orders[most] = np.stack([1 + random.permutation(most) for _ in range(2)])
-        turn = seen[most]
-        seen[most] += 1
-        trials[1][classes[orders[most][0, turn % most] :]] = False
-        trials[2][classes[orders[most][1, (turn + turn // most) % most] :]] = False
+        lowest = min(least, most)
+        if number == 1:
+            if most not in orders:
+                orders[most] = cycle((lowest + random.permutation(most + 1 - lowest)).tolist())
+            widths = [next(orders[most])]
+        else:
+            widths = random.integers(lowest, most + 1, number, endpoint=True).tolist()
+        for alive, width in zip(trials[1:], widths, strict=True):
+            alive[classes[width:]] = False
     for alive in trials:
         for name in graph.empty_layers(alive):
             alive[graph.layers[name].neurons[0]] = True
