@@ -96,8 +96,12 @@ def train_together(directory: Path, model: nn.Module, seed: int) -> Iterator[dic
 
 
 @pytest.mark.usefixtures("forks")
-def test_processes_share_a_race(ruled: tuple[Path, Any], tmp_path: Path) -> None:
+def test_processes_share_a_race(
+    ruled: tuple[Path, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, alone = ruled
+    # What other tests imported may be gone by now.
+    monkeypatch.setattr("ranp.user_code._LOADED", {})
     (pids := tmp_path / "pids").mkdir()
     together = race(
         build, partial(train_together, pids), budget={"flops": "20%"}, length=20, cost=1.5, jobs=2,
