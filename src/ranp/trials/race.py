@@ -252,7 +252,7 @@ class Racing:
         loop, cost = self.allocator.loop, parse_cost(self.cost)
         choices = choose_candidates(self.allocator, self.candidates, budget, seed)
         if len(choices) > 1:
-            make_schedule(2, self.length, cost)  # a cost that allows no race, refused at once
+            make_schedule(len(choices), self.length, cost)  # refused at once if it allows no race
         noun = "candidate" if len(choices) == 1 else "candidates"
         self.tell(f"Bringing {len(choices)} {noun} to the budget")
         allocations, left_out = bring_to_budget(self.allocator, choices, budget)
