@@ -122,6 +122,17 @@ def test_a_curve_is_judged_by_its_second_half() -> None:
     assert standing({"a": lines(0.9, 0.9, 0.1, 0.1), "b": lines(0.0, 0.0, 0.2, 0.2)})[0] == "b"
 
 
+def test_what_diverged_sets_no_mark_for_the_others() -> None:
+    curves = {
+        "bad": lines(0.1, 0.2, 0.3, 0.3, loss=0.8),
+        "good": lines(0.1, 0.2, 0.6, 0.6, loss=0.9),
+        "lucky": lines(0.1, 0.7, loss=1.0),  # and then it diverged
+    }
+    assert standing(curves) == ["good", "bad", "lucky"]
+    below_zero = {"bad": lines(-0.6, -0.4, loss=0.8), "good": lines(-0.5, -0.1, loss=0.9)}
+    assert standing({**below_zero, "none": []}) == ["good", "bad", "none"]
+
+
 def test_what_diverged_comes_last() -> None:
     curves = {"a": lines(0.9), "b": lines(0.0, 0.0), "c": []}
     assert standing(curves)[0] == "b"

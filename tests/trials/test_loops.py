@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from ranp.errors import UsageError
+from ranp.files import ensure_directory, hold_directory
 from ranp.graph import build_graph
 from ranp.trials.loops import Loop, Training, check_loop
 from ranp.trials.reporting import reporting
@@ -116,6 +117,17 @@ def test_processes_share_the_trainings_out(tmp_path: Path) -> None:
     expected = [train_to(first, seed, 2)["curve"] for seed in (0, 1)]
     assert [(number, result["curve"]) for number, result in found] == list(enumerate(expected))
     assert counting.begun == [0, 1, 2]
+
+
+def test_other_races_and_whole_runs_are_not_waited_for(tmp_path: Path) -> None:
+    counting = Counting()
+    first, second = (make_loop(tmp_path, counting) for _ in range(2))
+    entry = [(halved(first), 0)]
+    (begun,) = first.run(entry, 1, race="one")  # and is held until the race is over
+    with hold_directory(ensure_directory(first.store.place(first.cell(halved(first), 0)))):
+        (found,) = second.run(entry, 2, race="another")
+    assert found[1]["curve"][:1] == begun[1]["curve"]
+    assert counting.begun == [0, 0]
 
 
 def test_what_a_process_has_begun_comes_first(tmp_path: Path) -> None:

@@ -159,7 +159,8 @@ def standing(curves: Mapping[str, Sequence[Line]]) -> list[str]:
     goal = goal_of(longest[-1]) if longest else LOSS
     goals = {name: _recent(curve, goal) for name, curve in curves.items()}
     losses = {name: _recent(curve, LOSS) for name, curve in curves.items()}
-    best, risen = max(goals.values()), has_risen(curves.values())
+    best = max(goals[name] for name, curve in curves.items() if len(curve) == len(longest))
+    risen = has_risen(curves.values())
 
     def key(name: str) -> tuple[bool, bool, float, float]:
         diverged = len(curves[name]) < len(longest)

@@ -255,7 +255,7 @@ class Loop:
         self.train, self.name = train, name
         self._alive: dict[str, Alive] = {}
         self._running: dict[str, Training] = {}
-        self._held: dict[str, ExitStack] = {}
+        self._held: dict[Path, ExitStack] = {}
         self._warned: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -305,7 +305,6 @@ class Loop:
         running.advance(cell["check_ins"])
         if cell["check_ins"] is None or running.ended:
             del self._running[key]
-            self._let_go(key)
         result = {
             "outcome": "trained" if running.diverged is None else "diverged",
             "curve": running.curve,
@@ -323,17 +322,19 @@ class Loop:
         return {**result, "goal": goal, "accuracy": running.curve[-1][goal]}
 
     def run(
-        self, trainings: Sequence[tuple[Alive, int]], check_ins: int
+        self, trainings: Sequence[tuple[Alive, int]], check_ins: int, race: str = ""
     ) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the results of the first check-ins of some trainings, as they come.
 
-        Processes that share the store share the trainings out. Each goes on with those that it has
-        begun, for it alone can do so without beginning again; it begins what no other process has
-        begun, and waits for the rest.
+        Processes of one race share the trainings out. Each goes on with those that it has begun,
+        for it alone can do so without beginning again; it begins what no other has begun, and waits
+        for the rest. (All of them ask for the same in the same order, so none waits for ever. That
+        does not hold for other races, which may train the same once more.)
 
         Args:
             trainings: Living channels of slim networks, and the seeds that they are trained with.
             check_ins: How far they are trained; a result is read off a whole run if there is one.
+            race: What the race is called, the same in all of its processes and no other race.
 
         Yields:
             The number of a training, and its result.
@@ -341,7 +342,7 @@ class Loop:
         left = dict(enumerate(trainings))
         while left:
             for number in sorted(left, key=lambda number: not self._has_begun(*left[number])):
-                found = self._first_check_ins(*left[number], check_ins)
+                found = self._first_check_ins(*left[number], check_ins, race)
                 if found is not None:
                     del left[number]
                     yield number, found
@@ -352,16 +353,18 @@ class Loop:
     def _has_begun(self, alive: Alive, seed: int) -> bool:
         return _key(self.cell(alive, seed)) in self._running
 
-    def _first_check_ins(self, alive: Alive, seed: int, check_ins: int) -> dict[str, Any] | None:
+    def _first_check_ins(
+        self, alive: Alive, seed: int, check_ins: int, race: str
+    ) -> dict[str, Any] | None:
         """Return the result of the first check-ins of a training; None if another process has it.
 
-        A process has a training from its beginning until it ends or is closed: it holds the
-        directory of the whole run.
+        A process has a training from its beginning until the loop is closed: it holds a directory
+        of the training in this race.
         """
         cell = whole = self.cell(alive, seed)
         if self.store.missing([whole]):
             cell = self.cell(alive, seed, check_ins)
-            if self.store.missing([cell]) and self._hold(whole):
+            if self.store.missing([cell]) and self._hold({**whole, "race": race}):
                 self.store.complete([cell], self)
         if self.store.missing([cell]):
             return None
@@ -383,20 +386,15 @@ class Loop:
             )
         return found
 
-    def _hold(self, whole: Cell) -> bool:
-        """Hold the directory of a whole run; return whether no other process does."""
-        key = _key(whole)
-        if key not in self._held:
+    def _hold(self, training: Cell) -> bool:
+        """Hold the directory of a training; return whether no other process does."""
+        directory = ensure_directory(self.store.place(training))
+        if directory not in self._held:
             with ExitStack() as stack:
-                directory = ensure_directory(self.store.place(whole))
                 if stack.enter_context(hold_directory(directory)) is not None:
                     return False
-                self._held[key] = stack.pop_all()
+                self._held[directory] = stack.pop_all()
         return True
-
-    def _let_go(self, key: str) -> None:
-        if key in self._held:
-            self._held.pop(key).close()
 
     def _warn(self, message: str, *values: object) -> None:
         """Warn of something once, however many trainings it holds for."""

@@ -6,6 +6,7 @@ What they share out is in a store: each takes what no other process holds.
 from __future__ import annotations
 
 import contextlib
+import logging
 import multiprocessing
 import os
 import signal
@@ -86,6 +87,7 @@ def _device(number: int) -> str | None:
 
 def _help(device: str | None, worker: Worker, arguments: tuple[Any, ...]) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    logging.getLogger("ranp").setLevel(logging.ERROR)  # the other process warns of the same
     if device is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = device
     with contextlib.suppress(Exception, KeyboardInterrupt):

@@ -12,7 +12,7 @@ from rich.console import RenderableType
 
 from ranp.display import plain
 from ranp.errors import UsageError, name_settings
-from ranp.files import write_sealed_json, write_text
+from ranp.files import json_sha256, write_sealed_json, write_text
 from ranp.fitting import TrainingStep
 from ranp.fitting.target import batch_like, no_loss
 from ranp.graph import Alive, ExampleInput
@@ -185,9 +185,11 @@ class _Course:
     """Trains the networks of a race as far as its ladder asks.
 
     Attributes:
+        race: What the race is called among its processes.
         runs: Results so far, by network and whether it was trained with the second seed.
     """
 
+    race: str
     loop: Loop
     schedule: Schedule
     seed: int
@@ -199,7 +201,7 @@ class _Course:
         """Return what trainings yield at the first check-ins; tell of each that goes further."""
         trainings = [(self.networks[name], self.seed + again) for name, again in entries]
         found: dict[int, Sequence[Line]] = {}
-        for number, run in self.loop.run(trainings, check_ins):
+        for number, run in self.loop.run(trainings, check_ins, self.race):
             found[number] = run["curve"]
             self._keep(entries[number], run)
         return [curve for _, curve in sorted(found.items())]
@@ -261,9 +263,11 @@ class Racing:
         schedule = make_schedule(len(allocations), self.length, cost)
         self.tell(self._stated(schedule, len(allocations)))
         networks = {name: allocation.alive for name, allocation in allocations.items()}
-        course = _Course(loop, schedule, seed, networks, self.tell)
+        entrants = [loop.cell(alive, seed) for alive in networks.values()]
+        race = json_sha256([entrants, asdict(schedule)])
+        course = _Course(race, loop, schedule, seed, networks, self.tell)
         ladder, runs = Ladder(schedule, course.curves, self._report_rung), course.runs
-        helping = min(self.jobs, len(allocations)) - 1
+        helping = min(self.jobs, 1 + schedule.rungs[0][1]) - 1
         with closing(loop):
             with helpers(helping, Worker(_climb), replace(course, tell=_say_nothing)):
                 winner = ladder.run(list(allocations))
