@@ -59,6 +59,12 @@ def test_a_cost_that_allows_no_race_is_refused_with_one_that_does() -> None:
         make_schedule(5, length=10, cost=0.05)
 
 
+def test_two_candidates_are_not_counted_twice() -> None:
+    # each of them is trained for a check-in with both seeds: 4 of 10 check-ins
+    with pytest.raises(UsageError, match=r"at least 40 % .* two candidates, got 5 %; give that"):
+        make_schedule(2, length=10, cost=0.05)
+
+
 @given(candidates=st.integers(2, 20), length=st.integers(80, 5000))
 def test_at_the_least_cost_all_candidates_race(candidates: int, length: int) -> None:
     cost = least_cost(candidates, length)

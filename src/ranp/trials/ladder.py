@@ -112,9 +112,10 @@ def make_schedule(candidates: int, length: int, cost: float) -> Schedule:
             if spare >= 0:
                 return _extend(rungs, spare, length)
     two, everyone = (f"{100 * least_cost(each, length):g} %" for each in (2, candidates))
+    for_all = f", and {everyone} for all {candidates}" if candidates > 2 else ""
     raise UsageError(
-        f"cost must be at least {two} of the training for a race of two candidates, and "
-        f"{everyone} for all {candidates}, got {100 * cost:g} %; give that, or yield more often"
+        f"cost must be at least {two} of the training for a race of two candidates{for_all}, got "
+        f"{100 * cost:g} %; give that, or yield more often"
     )
 
 
